@@ -1,0 +1,158 @@
+"""What is asked for: one convolution, as a frozen value, and the named numbers that kernels take from it.
+
+Standard library only. The convolution is always seen from its forward side: x is the input, w the weight
+(C_out, C_in / groups, *kernel), y the output; `op` says which of the three is computed from the other two.
+A transposed convolution is the `bwd_input` of the convolution with the same weight: `transposed_problem` maps it.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+OPS = ("fwd", "bwd_input", "bwd_weight")
+DIMS = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
+ITEMSIZE = {"f16": 2, "bf16": 2, "f32": 4}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One tensor: sizes and strides in elements (batch, channel, *spatial), and the alignment of its address in bytes."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    align: int = 16
+
+    @property
+    def extent(self) -> int:
+        """The largest offset of an element from the first, in elements."""
+        return sum((size - 1) * abs(stride) for size, stride in zip(self.sizes, self.strides) if size)
+
+
+def contiguous(sizes, align=16) -> Layout:
+    """Row-major strides for `sizes`."""
+    return Layout(tuple(sizes), strides_in_order(sizes, range(len(sizes))), align)
+
+
+def channels_last(sizes, align=16) -> Layout:
+    """Strides with the channel (dimension 1) innermost."""
+    order = (0, *range(2, len(sizes)), 1)
+    return Layout(tuple(sizes), strides_in_order(sizes, order), align)
+
+
+def strides_in_order(sizes, order) -> tuple[int, ...]:
+    """Dense strides, `order` naming the dimensions from outermost to innermost."""
+    strides, step = [0] * len(sizes), 1
+    for dim in reversed(tuple(order)):
+        strides[dim] = step
+        step *= max(sizes[dim], 1)
+    return tuple(strides)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One convolution. `bias` is added to what `fwd` and `bwd_input` compute (the latter for transposed calls)."""
+
+    op: str
+    dtype: str
+    x: Layout
+    w: Layout
+    y: Layout
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int = 1
+    bias: Layout | None = None
+    tf32: bool = False
+
+    @property
+    def rank(self) -> int:
+        return len(self.stride)
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions, padding counted as work."""
+        return 2 * prod(self.y.sizes) * prod(self.w.sizes[1:])
+
+    @property
+    def bytes(self) -> int:
+        """Every tensor moved once."""
+        return ITEMSIZE[self.dtype] * sum(prod(t.sizes) for t in (self.x, self.w, self.y))
+
+    @property
+    def empty(self) -> bool:
+        return 0 in (*self.x.sizes, *self.w.sizes, *self.y.sizes)
+
+    @cached_property
+    def values(self) -> dict[str, int]:
+        """Every number that a constraint, a hint or a kernel argument may name."""
+        return problem_values(self)
+
+
+def problem_values(p: Problem) -> dict[str, int]:
+    """Sizes per group, strides in elements (0 for a dimension of size 1, whose index is always 0), geometry, extents."""
+    dims = DIMS[p.rank]
+    values = {
+        "batch": p.x.sizes[0], "groups": p.groups,
+        "C_in": p.w.sizes[1], "C_out": p.w.sizes[0] // p.groups,
+        "x_align": p.x.align, "w_align": p.w.align, "y_align": p.y.align,
+        "x_extent": p.x.extent, "w_extent": p.w.extent, "y_extent": p.y.extent,
+        "has_bias": int(p.bias is not None), "b_c": p.bias.strides[0] if p.bias else 0,
+        "itemsize": ITEMSIZE[p.dtype],
+    }
+    for tensor, layout, names in (("x", p.x, ("n", "c")), ("w", p.w, ("o", "c")), ("y", p.y, ("n", "c"))):
+        for name, size, stride in zip(names + dims, layout.sizes, layout.strides):
+            values[f"{tensor}_{name}"] = stride if size > 1 else 0
+    for i, d in enumerate(dims):
+        values[f"in_{d}"], values[f"out_{d}"] = p.x.sizes[2 + i], p.y.sizes[2 + i]
+        values[f"kernel_{d}"] = p.w.sizes[2 + i]
+        values[f"stride_{d}"], values[f"pad_{d}"], values[f"dil_{d}"] = p.stride[i], p.padding[i], p.dilation[i]
+    values["taps"] = prod(p.w.sizes[2:])
+    values["pixels"] = p.x.sizes[0] * prod((p.x if p.op == "bwd_input" else p.y).sizes[2:])
+    values["reduction"] = reduction(p)
+    values["reach"] = max(abs(v) for v in window_reach(p))
+    return values
+
+
+def reduction(p: Problem) -> int:
+    """Products added up for one output element."""
+    if p.op == "bwd_weight":
+        return p.y.sizes[0] * prod(p.y.sizes[2:])
+    channels = p.w.sizes[1] if p.op == "fwd" else p.w.sizes[0] // p.groups
+    return channels * prod(p.w.sizes[2:])
+
+
+def window_reach(p: Problem):
+    """Input coordinates that a tap can touch, padding included: what index arithmetic must hold besides offsets."""
+    for size, kernel, stride, pad, dil in zip(p.y.sizes[2:], p.w.sizes[2:], p.stride, p.padding, p.dilation):
+        yield size * stride + kernel * dil + pad
+
+
+def output_size(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
+    """Positions of a window that moves over `size` elements."""
+    return (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+
+
+def transposed_size(size: int, kernel: int, stride: int, padding: int, dilation: int, output_padding: int) -> int:
+    """Size of the output of a transposed convolution over `size` elements."""
+    return (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1
+
+
+def forward_problem(x, w, dtype="bf16", stride=1, padding=0, dilation=1, groups=1, bias=False, last=True, **more):
+    """A `fwd` problem from plain sizes; ints stand for every dimension. `last`: dense channels-last, else row-major."""
+    rank = len(x) - 2
+    stride, padding, dilation = (spread(v, rank) for v in (stride, padding, dilation))
+    y = (x[0], w[0], *map(output_size, x[2:], w[2:], stride, padding, dilation))
+    layout = channels_last if last else contiguous
+    b = contiguous((w[0],)) if bias else None
+    return Problem("fwd", dtype, layout(x), layout(w), layout(y), stride, padding, dilation, groups, b, **more)
+
+
+def spread(value, rank: int) -> tuple[int, ...]:
+    """An int or a one-element list, for each of `rank` dimensions."""
+    value = (value,) if isinstance(value, int) else tuple(value)
+    return value * rank if len(value) == 1 else value
+
+
+def with_op(p: Problem, op: str) -> Problem:
+    """The same convolution, another tensor computed."""
+    return replace(p, op=op)
