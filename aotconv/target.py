@@ -11,6 +11,10 @@ SHARED_LIMIT = {  # bytes a block may use
     "sm_80": 166_912, "sm_86": 101_376, "sm_89": 101_376, "sm_90a": 232_448, "sm_100a": 232_448, "sm_120a": 101_376,
     "gfx90a": 65_536, "gfx942": 65_536, "gfx950": 163_840, "gfx1100": 65_536,
 }
+# Oldest CUDA driver version (as cuDriverGetVersion gives it) that loads the target's binaries: ptxas 12.x binaries load
+# on every 12.x driver that knows the architecture.
+MINIMUM_DRIVER = {"sm_100a": 12_080, "sm_120a": 12_080}
+OLDEST_CUDA = 12_000
 
 
 @dataclass(frozen=True, order=True)
@@ -41,6 +45,11 @@ class Target:
     @property
     def shared_limit(self) -> int:
         return SHARED_LIMIT[self.name]
+
+    @property
+    def minimum_driver(self) -> int:
+        """0 where any driver will do."""
+        return MINIMUM_DRIVER.get(self.name, OLDEST_CUDA) if self.backend == "cuda" else 0
 
     @property
     def binary(self) -> str:

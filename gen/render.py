@@ -6,7 +6,7 @@ import jinja2
 
 from gen.files import write_if_changed
 from gen.matrix import Entry, Matrix
-from gen.structure import constraints
+from gen.structure import aligned, constraints
 from gen.toolchain import Toolchain
 from gen.variants import Kernel, Variant
 
@@ -26,8 +26,8 @@ def render_kernel(env: jinja2.Environment, kernel: Kernel, entry: Entry) -> str:
     """The source of one kernel."""
     template = f"{entry.template}.py.j2"
     return env.get_template(template).render(
-        template=template, name=kernel.name, dims=kernel.dims, pins=kernel.pins, index=kernel.index,
-        vector=entry.vector,
+        template=template, name=kernel.name, dims=list(kernel.dims), pins=kernel.pins, index=kernel.index,
+        vector=entry.vector, aligned=aligned(entry),
     )
 
 

@@ -3,6 +3,8 @@
 Both are plain data. A constraint is (name, relation, value): `values[name]` must be `in`, `<=` or `==` the value.
 """
 
+from fnmatch import fnmatch
+
 from aotconv.pack import Argument
 from aotconv.problem import ITEMSIZE
 from gen.matrix import Entry
@@ -25,11 +27,18 @@ def constraints(kernel: Kernel, entry: Entry) -> list[tuple]:
     return rows
 
 
-def argument(name: str, kernel: Kernel, entry: Entry, dtype: str) -> Argument:
-    """The kind and the promised divisibility of the run-time argument `name`."""
-    tensor = name.split("_")[0]
+def aligned(entry: Entry) -> list[str]:
+    """Names of the run-time arguments that are promised to be multiples of a vector (addresses: of 16 bytes)."""
+    names = []
+    for tensor in entry.vector:
+        names += [f"{tensor}_ptr", f"{tensor}_*", CHANNELS[tensor]]
+    return sorted(dict.fromkeys(names))
+
+
+def argument(name: str, index: str, promised: tuple[str, ...], dtype: str) -> Argument:
+    """Kind and promised divisibility of the run-time argument `name`; `promised` is what the source lists."""
+    held = any(fnmatch(name, pattern) for pattern in promised)
     if name.endswith("_ptr"):
-        return Argument(name, "ptr", VECTOR_BYTES if tensor in entry.vector else 1)
+        return Argument(name, "ptr", VECTOR_BYTES if held else 1)
     vector = VECTOR_BYTES // ITEMSIZE["f32" if dtype == "tf32" else dtype]
-    stepped = tensor in entry.vector or name in {CHANNELS[t] for t in entry.vector}
-    return Argument(name, kernel.index, vector if stepped else 1)
+    return Argument(name, index, vector if held else 1)

@@ -1,0 +1,217 @@
+"""One kernel's variants, compiled for one target. The only module that imports Triton.
+
+    python -m gen.compile --out DIR --kernel NAME --target T --options JSON --spill-limit BYTES CONFIG...
+
+Writes DIR/obj/T/VARIANT.{cubin,hsaco} and, last, VARIANT.json, each as it finishes. A variant that does not fit the
+target (shared memory, spills) leaves a .json with the reason and no binary. One that fails to compile is named, and
+the exit status is 1 after all the others were written. One whose inputs did not change is kept.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from aotconv.pack import Argument, Artifact, artifact_row
+from aotconv.target import Target
+from gen.files import replace_file
+from gen.toolchain import CLEARED, ENVIRONMENT
+from gen.variants import Variant, parse_config, parse_kernel
+
+FORMAT = 1
+TRITON_TYPES = {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "tf32": "fp32"}
+PRECISION = {"f32": "ieee", "tf32": "tf32"}
+PARAMETER_BYTES = {"ptr": 8, "i32": 4, "i64": 8, "scratch": 8}
+SCRATCH = (Argument("global_scratch", "scratch"), Argument("profile_scratch", "scratch"))
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one edge compiles, and everything that its bytes depend on besides the toolchain."""
+
+    source: Path
+    target: Target
+    options: dict
+    spill_limit: int
+    toolchain: str
+
+    def digest(self, variant: Variant) -> str:
+        """Identity of the variant's inputs; this module is one of them."""
+        parts = [FORMAT, self.toolchain, self.source.read_text(), variant.name, self.target.name, self.options,
+                 self.spill_limit, self.target.shared_limit, Path(__file__).read_text()]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def main(arguments=None) -> int:
+    """Compile in a child process, so that a compiler that is killed can still be named."""
+    args = parse_arguments(arguments)
+    toolchain = json.loads((args.out / "toolchain" / "triton.json").read_text())["digest"]
+    target = Target.parse(args.target)
+    job = Job(args.out / "kernels" / f"{args.kernel}.py", target, json.loads(args.options), args.spill_limit, toolchain)
+    kernel = parse_kernel(args.kernel)
+    variants = [Variant(kernel, dtype, parse_config(config)) for dtype, _, config in (v.partition("-") for v in args.variants)]
+    folder = args.out / "obj" / target.name
+    folder.mkdir(parents=True, exist_ok=True)
+    stale = [v for v in variants if not is_current(folder, v, target, job.digest(v))]
+    if not stale:
+        return 0
+    with tempfile.NamedTemporaryFile("r") as progress:
+        child = os.fork()
+        if child == 0:
+            os._exit(compile_all(job, stale, folder, progress.name))
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status < 0:
+            explain_signal(-status, progress.read(), target)
+    return int(status != 0)
+
+
+def parse_arguments(arguments):
+    parser = argparse.ArgumentParser(prog="python -m gen.compile", description="Compile one kernel's variants.")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--kernel", required=True)
+    parser.add_argument("--target", required=True)
+    parser.add_argument("--options", default="{}")
+    parser.add_argument("--spill-limit", type=int, required=True)
+    parser.add_argument("variants", nargs="+", metavar="DTYPE-CONFIG")
+    return parser.parse_args(arguments)
+
+
+def is_current(folder: Path, variant: Variant, target: Target, digest: str) -> bool:
+    """Whether the variant's files stand and come from these very inputs."""
+    try:
+        row = json.loads((folder / f"{variant.name}.json").read_text())
+        if row["inputs"] != digest:
+            return False
+        if "dropped" in row:
+            return True
+        return hashlib.sha256((folder / f"{variant.name}.{target.binary}").read_bytes()).hexdigest() == row["sha256"]
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def explain_signal(signal: int, variant: str, target: Target):
+    cause = "out of memory, most likely: set MAX_JOBS lower" if signal == 9 else f"signal {signal}"
+    print(f"the compiler was killed while compiling {variant} for {target.name} ({cause})", file=sys.stderr)
+
+
+def compile_all(job: Job, variants: list[Variant], folder: Path, progress: str) -> int:
+    """Compile each variant in an empty Triton cache that is deleted afterwards; 1 when any failed."""
+    with tempfile.TemporaryDirectory() as cache:
+        clean_environment(cache)
+        failed = 0
+        for variant in variants:
+            Path(progress).write_text(variant.name)
+            try:
+                write_artifact(folder, variant, job, *compile_variant(job, variant))
+            except Exception as error:  # a compiler may raise anything; the others must still be written
+                failed = 1
+                print(f"{variant.name} for {job.target.name} does not compile: {type(error).__name__}: {error}", file=sys.stderr)
+        return failed
+
+
+def clean_environment(cache: str):
+    """Only the variables that the toolchain's identity knows."""
+    for name in [name for name in os.environ if name.startswith(CLEARED)]:
+        del os.environ[name]
+    os.environ.update(ENVIRONMENT, TRITON_CACHE_DIR=cache)
+
+
+def compile_variant(job: Job, variant: Variant):
+    """(Artifact, binary, seconds of triton.compile)."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from gen.structure import argument
+
+    module = load_module(job.source)
+    function = getattr(module, variant.kernel.name)
+    names = [p.name for p in function.params]
+    constants = {**variant.config.constants, "PRECISION": PRECISION.get(variant.dtype)}
+    arguments = [argument(n, variant.kernel.index, module.ALIGNED, variant.dtype) for n in names if n not in constants]
+    pointer = f"*{TRITON_TYPES[variant.dtype]}"
+    signature = {a.name: pointer if a.kind == "ptr" else a.kind for a in arguments}
+    signature.update({n: "constexpr" for n in names if n in constants})
+    source = ASTSource(
+        function, {n: signature[n] for n in names},
+        constexprs={(names.index(n),): value for n, value in constants.items() if n in names},
+        attrs={(names.index(a.name),): [["tt.divisibility", a.divisible]] for a in arguments if a.divisible > 1},
+    )
+    target = GPUTarget(job.target.backend, job.target.arch, job.target.warp_size)
+    started = time.perf_counter()
+    kernel = triton.compile(source, target=target, options=compile_options(job, variant))
+    seconds = time.perf_counter() - started
+    return describe(kernel, variant, job.target, tuple(arguments) + SCRATCH), kernel.asm[job.target.binary], seconds
+
+
+def load_module(path: Path):
+    """The rendered module under its own name; its folder does not enter the binary."""
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def compile_options(job: Job, variant: Variant) -> dict:
+    """Triton's options, nothing left to be inferred."""
+    options = {"num_warps": variant.config.warps, "num_stages": variant.config.stages, "enable_fp_fusion": True}
+    if job.target.backend == "cuda":
+        return options
+    hip = dict(job.options)
+    options["num_stages"] = hip.pop("stages", options["num_stages"])
+    narrow = hip.pop("kpack_k16_gfx942", hip.get("kpack"))
+    if job.target.name == "gfx942" and dict(variant.config.tile).get("k", 0) <= 16:
+        hip["kpack"] = narrow
+    return {**options, **hip}
+
+
+def describe(kernel, variant: Variant, target: Target, arguments: tuple[Argument, ...]) -> Artifact:
+    """The Artifact, its argument list checked against the binary's own."""
+    from gen.binary import cubin_facts, hsaco_facts
+
+    meta, data = kernel.metadata, kernel.asm[target.binary]
+    facts = cubin_facts(data, meta.name) if target.backend == "cuda" else hsaco_facts(kernel.asm["amdgcn"])
+    expected = tuple(PARAMETER_BYTES[a.kind] for a in arguments)
+    if facts.parameters != expected:
+        raise ValueError(f"its parameters are {facts.parameters} bytes, expected {expected}: Triton's launch ABI changed?")
+    return Artifact(
+        variant.name, variant.kernel.name, variant.dtype, variant.config.constants, meta.name,
+        meta.num_warps, meta.num_warps * target.warp_size, meta.shared, meta.num_ctas, meta.global_scratch_size or 0,
+        facts.registers, facts.spills, arguments, hashlib.sha256(data).hexdigest(), len(data),
+    )
+
+
+def write_artifact(folder: Path, variant: Variant, job: Job, artifact: Artifact, data: bytes, seconds: float):
+    """Binary first, its .json last: a .json is the word that the binary is there."""
+    row = {"inputs": job.digest(variant), "seconds": round(seconds, 2)}
+    reason = drop_reason(artifact, job)
+    binary = folder / f"{variant.name}.{job.target.binary}"
+    if reason:
+        binary.unlink(missing_ok=True)
+        row.update(variant=variant.name, dropped=reason)
+    else:
+        replace_file(binary, data)
+        row.update(artifact_row(artifact))
+    replace_file(folder / f"{variant.name}.json", (json.dumps(row, indent=1, sort_keys=True) + "\n").encode())
+
+
+def drop_reason(artifact: Artifact, job: Job) -> str | None:
+    """Why the compiled variant cannot serve on its target; None when it can."""
+    if artifact.shared > job.target.shared_limit:
+        return f"shared memory {artifact.shared} > {job.target.shared_limit} ({job.target.name})"
+    if artifact.spills > job.spill_limit:
+        return f"spills {artifact.spills} bytes a thread > {job.spill_limit}"
+    if artifact.scratch:
+        return f"needs {artifact.scratch} bytes of global scratch, which the launcher does not give to portable kernels"
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Written by `python -m gen render` and `build`; never by hand."""
