@@ -7,11 +7,9 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
-#include <deque>
-#include <mutex>
-#include <string>
 
 #include "fault.h"
+#include "storage.h"
 
 // glibc 2.34 moved these into libc under a new version; the old name keeps the library loadable on older systems, and
 // every Python that could load it has libdl in its global scope there.
@@ -88,10 +86,11 @@ struct Kernel {
   int shared;  // the dynamic shared memory it may be launched with
 };
 
-struct Function : Kernel {
+struct Function {
+  Kernel kernel;
   const void* image;
   size_t size;
-  std::string symbol;
+  char* symbol;
 };
 
 class Driver {
@@ -124,7 +123,8 @@ class Driver {
   bool primary(int device, void** context, Fault& fault);
   bool load_function(Function& made, Fault& fault);
   bool allow_shared(Function& made, int shared, Fault& fault);
-  Function* loaded(const Function& wanted, int64_t* handle);
+  int64_t remember(const Function& made, Fault& fault);
+  int64_t find(const Function& wanted) const;
 
   template <class Body>
   bool on_cuda(int device, Fault& fault, Body body) {
@@ -155,9 +155,9 @@ class Driver {
   int version_ = 0;
   void* library_ = nullptr;
   Entries entries_{};
-  std::mutex open_mutex_, start_mutex_, load_mutex_, table_mutex_;
+  Mutex open_mutex_, start_mutex_, load_mutex_, table_mutex_;
   std::atomic<void*> contexts_[kMaxDevices] = {};
-  std::deque<Function> functions_;  // a deque: load keeps a pointer to a member while others look theirs up
+  Array<Function> functions_;
 };
 
 struct Symbol {
@@ -180,7 +180,7 @@ inline void* open_library(int kind, const char* path) {
 }
 
 inline bool Driver::open(int kind, const char* path, Fault& fault) {
-  std::lock_guard<std::mutex> lock(open_mutex_);
+  Lock lock(open_mutex_);
   if (kind != kCuda && kind != kHip) return fault.set("driver kind %d is unknown: pass 0 for CUDA or 1 for HIP", kind);
   if (is_open())
     return kind == kind_ || fault.set("the %s driver is already open in this process, and %s was asked for: one process "
@@ -252,7 +252,7 @@ inline bool Driver::ok(int status, const char* what, Fault& fault) const {
 // Not at open: opening must not initialise the GPU.
 inline bool Driver::started(Fault& fault) {
   if (started_.load(std::memory_order_acquire)) return true;
-  std::lock_guard<std::mutex> lock(start_mutex_);
+  Lock lock(start_mutex_);
   if (!ok(entries_.init(0), cuda() ? "cuInit" : "hipInit", fault)) return false;
   started_.store(true, std::memory_order_release);
   return true;
@@ -264,7 +264,7 @@ inline bool Driver::primary(int device, void** context, Fault& fault) {
   *context = contexts_[device].load(std::memory_order_acquire);
   if (*context) return true;
   if (!started(fault)) return false;
-  std::lock_guard<std::mutex> lock(start_mutex_);
+  Lock lock(start_mutex_);
   *context = contexts_[device].load(std::memory_order_acquire);
   if (*context) return true;
   int id = 0;
@@ -284,17 +284,15 @@ inline bool Driver::device_attribute(int device, int attribute, int* out, Fault&
             fault);
 }
 
-inline Function* Driver::loaded(const Function& wanted, int64_t* handle) {
-  std::lock_guard<std::mutex> lock(table_mutex_);
+// Functions are added under both mutexes, so either is enough to read them.
+inline int64_t Driver::find(const Function& wanted) const {
   for (size_t i = 0; i < functions_.size(); ++i) {
-    Function& known = functions_[i];
-    if (known.device != wanted.device || known.image != wanted.image || known.size != wanted.size ||
-        known.symbol != wanted.symbol)
-      continue;
-    *handle = int64_t(i) + 1;
-    return &known;
+    const Function& known = functions_[i];
+    if (known.kernel.device == wanted.kernel.device && known.image == wanted.image && known.size == wanted.size &&
+        !std::strcmp(known.symbol, wanted.symbol))
+      return int64_t(i) + 1;
   }
-  return nullptr;
+  return 0;
 }
 
 inline int64_t Driver::load(int device, const void* image, size_t size, const char* symbol, int shared, Fault& fault) {
@@ -304,48 +302,60 @@ inline int64_t Driver::load(int device, const void* image, size_t size, const ch
               "\"%s\", %d bytes shared", image, size, symbol ? symbol : "", shared);
     return -1;
   }
-  std::lock_guard<std::mutex> one_at_a_time(load_mutex_);
-  int64_t handle = 0;
-  Function made{{nullptr, device, 0}, image, size, symbol};
-  Function* known = loaded(made, &handle);
+  Lock one_at_a_time(load_mutex_);
+  Function wanted{{nullptr, device, 0}, image, size, const_cast<char*>(symbol)};
+  const int64_t handle = find(wanted);
+  if (handle) wanted = functions_[size_t(handle) - 1];
   bool done = on_device(device, fault, [&] {
-    Function& target = known ? *known : made;
-    return (known || load_function(made, fault)) && allow_shared(target, shared, fault);
+    return (handle || load_function(wanted, fault)) && allow_shared(wanted, shared, fault);
   });
   if (!done) return fault.status ? -int64_t(fault.status) : -1;
-  if (known) return handle;
-  std::lock_guard<std::mutex> lock(table_mutex_);
-  functions_.push_back(std::move(made));
+  if (!handle) return remember(wanted, fault);
+  Lock table(table_mutex_);
+  functions_.data()[handle - 1].kernel.shared = wanted.kernel.shared;
+  return handle;
+}
+
+inline int64_t Driver::remember(const Function& made, Fault& fault) {
+  char* symbol = strdup(made.symbol);
+  Lock table(table_mutex_);
+  Function* slot = symbol ? functions_.add() : nullptr;
+  if (!slot) {
+    fault.set("memory ran out while the kernel %s was loaded", made.symbol);
+    std::free(symbol);
+    return -1;
+  }
+  *slot = made;
+  slot->symbol = symbol;
   return int64_t(functions_.size());
 }
 
 inline bool Driver::load_function(Function& made, Fault& fault) {
   void* module = nullptr;
   char what[256];
-  std::snprintf(what, sizeof what, "loading the %zu-byte binary of %s on device %d", made.size, made.symbol.c_str(),
-                made.device);
+  std::snprintf(what, sizeof what, "loading the %zu-byte binary of %s on device %d", made.size, made.symbol,
+                made.kernel.device);
   if (!ok(entries_.module_load(&module, made.image), what, fault)) return false;
-  std::snprintf(what, sizeof what, "finding the kernel %s in its binary", made.symbol.c_str());
-  return ok(entries_.module_function(&made.function, module, made.symbol.c_str()), what, fault);
+  std::snprintf(what, sizeof what, "finding the kernel %s in its binary", made.symbol);
+  return ok(entries_.module_function(&made.kernel.function, module, made.symbol), what, fault);
 }
 
 // HIP has no opt-in: LDS up to the device's limit is simply launched with.
 inline bool Driver::allow_shared(Function& made, int shared, Fault& fault) {
-  if (shared <= made.shared) return true;
+  if (shared <= made.kernel.shared) return true;
   char what[256];
-  std::snprintf(what, sizeof what, "giving the kernel %s %d bytes of shared memory", made.symbol.c_str(), shared);
+  std::snprintf(what, sizeof what, "giving the kernel %s %d bytes of shared memory", made.symbol, shared);
   if (cuda() && shared > kDefaultSharedLimit &&
-      !ok(entries_.function_set(made.function, kMaxDynamicSharedAttribute, shared), what, fault))
+      !ok(entries_.function_set(made.kernel.function, kMaxDynamicSharedAttribute, shared), what, fault))
     return false;
-  std::lock_guard<std::mutex> lock(table_mutex_);
-  made.shared = shared;
+  made.kernel.shared = shared;
   return true;
 }
 
 inline Kernel Driver::kernel(int64_t handle) {
-  std::lock_guard<std::mutex> lock(table_mutex_);
+  Lock table(table_mutex_);
   if (handle < 1 || size_t(handle) > functions_.size()) return {};
-  return functions_[size_t(handle) - 1];
+  return functions_[size_t(handle) - 1].kernel;
 }
 
 }  // namespace aotconv

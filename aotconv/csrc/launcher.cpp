@@ -1,15 +1,13 @@
 // aotconv's native launcher: one torch operator that looks its problem up in a memo and launches, and a plain C ABI
 // for everything that happens rarely (aotconv/native.py wraps it). PyTorch's stable ABI only: no ATen, no CUDA headers.
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
-#include <torch/csrc/stable/c/shim.h>
-
 #include <atomic>
-#include <new>
 
 #include "driver.h"
 #include "fault.h"
 #include "memo.h"
 #include "plan.h"
+#include "storage.h"
+#include "torch_shim.h"
 
 #define AOTCONV_API extern "C" __attribute__((visibility("default")))
 
@@ -25,13 +23,24 @@ constexpr int kPlanWords = 4096;
 constexpr int kScalars = 5;
 constexpr int kDeviceWord = kScalars;
 
-// Leaked on purpose: threads may still call while the process exits.
-Driver& driver = *new Driver;
-Memo<Plan>& memo = *new Memo<Plan>;
+// Never destroyed: threads may still call while the process exits.
+union Forever {
+  constexpr Forever() : all() {}
+  ~Forever() {}
+  struct {
+    Driver driver;
+    Memo<Plan> memo;
+  } all;
+};
+constinit Forever forever;
+Driver& driver = forever.all.driver;
+Memo<Plan>& memo = forever.all.memo;
 
 std::atomic<planner_fn> planner{nullptr};
 std::atomic<report_fn> reporter{nullptr};
 std::atomic<stream_fn> stream_getter{nullptr};
+constinit Torch libtorch{};
+constinit Mutex register_mutex;
 bool registered = false;
 
 void report(const Fault& fault) {
@@ -44,12 +53,12 @@ using PlanPointer = Memo<Plan>::Pointer;
 
 // Asks Python, with no lock held. Null means aten; what the planner said of this one time only is not remembered.
 __attribute__((noinline)) PlanPointer make_plan(const KeyView& key, uint64_t epoch) {
+  PlanPointer plan;
   planner_fn ask = planner.load(std::memory_order_acquire);
-  if (!ask) return nullptr;
+  if (!ask) return plan;
   int64_t words[kPlanWords];
   int count = ask(key.words, key.count, words, kPlanWords);
-  if (count < 0) return nullptr;
-  PlanPointer plan;
+  if (count < 0) return plan;
   if (count > 0) {
     Fault fault;
     if (count > kPlanWords)
@@ -78,7 +87,7 @@ class Tensor {
   Tensor(const Tensor&) = delete;
   Tensor& operator=(const Tensor&) = delete;
   ~Tensor() {
-    if (handle_) aoti_torch_delete_tensor_object(handle_);
+    if (handle_) libtorch.aoti_torch_delete_tensor_object(handle_);
   }
   explicit operator bool() const { return handle_ != nullptr; }
   AtenTensorHandle get() const { return handle_; }
@@ -97,17 +106,18 @@ AtenTensorHandle as_tensor(StableIValue value) {
   return reinterpret_cast<AtenTensorHandle>(static_cast<uintptr_t>(value));
 }
 
-// The stable ABI passes an optional as null or as a heap box that the receiver frees.
+// The stable ABI passes an optional as null or as a heap box that the receiver frees. It says new and delete, which
+// are malloc and free in libstdc++ and in every allocator that replaces it.
 AtenTensorHandle as_optional(StableIValue value) {
   auto* box = reinterpret_cast<StableIValue*>(static_cast<uintptr_t>(value));
   if (!box) return nullptr;
   AtenTensorHandle handle = as_tensor(*box);
-  delete box;
+  std::free(box);
   return handle;
 }
 
 StableIValue boxed(Tensor& tensor) {
-  auto* box = new (std::nothrow) StableIValue;
+  auto* box = static_cast<StableIValue*>(std::malloc(sizeof(StableIValue)));
   if (!box) return 0;
   *box = static_cast<StableIValue>(reinterpret_cast<uintptr_t>(tensor.release()));
   return static_cast<StableIValue>(reinterpret_cast<uintptr_t>(box));
@@ -152,12 +162,12 @@ bool Problem::read(const Arguments& arguments) {
 }
 
 bool Problem::read_device(const Arguments& arguments) {
-  const int32_t gpu = aoti_torch_device_type_cuda();
+  const int32_t gpu = libtorch.aoti_torch_device_type_cuda();
   for (int i = 0; i < 3; ++i) {
     if (!arguments.tensors[i]) continue;
     int32_t type = -1, index = -1;
-    if (aoti_torch_get_device_type(arguments.tensors[i].get(), &type) || type != gpu) return false;
-    if (aoti_torch_get_device_index(arguments.tensors[i].get(), &index)) return false;
+    if (libtorch.aoti_torch_get_device_type(arguments.tensors[i].get(), &type) || type != gpu) return false;
+    if (libtorch.aoti_torch_get_device_index(arguments.tensors[i].get(), &index)) return false;
     if (i == 0) device = index;
     if (index != device) return false;
   }
@@ -168,10 +178,10 @@ bool Problem::read_tensor(AtenTensorHandle tensor, void** data) {
   int32_t dtype = 0;
   int64_t ndim = 0, *sizes = nullptr, *strides = nullptr;
   const void* address = nullptr;
-  if (aoti_torch_get_dtype(tensor, &dtype) || aoti_torch_get_dim(tensor, &ndim) || count + 3 + 2 * ndim > kMaxKey)
-    return false;
-  if (aoti_torch_get_sizes(tensor, &sizes) || aoti_torch_get_strides(tensor, &strides) ||
-      torch_get_const_data_ptr(tensor, &address))
+  if (libtorch.aoti_torch_get_dtype(tensor, &dtype) || libtorch.aoti_torch_get_dim(tensor, &ndim)) return false;
+  if (count + 3 + 2 * ndim > kMaxKey) return false;
+  if (libtorch.aoti_torch_get_sizes(tensor, &sizes) || libtorch.aoti_torch_get_strides(tensor, &strides) ||
+      libtorch.torch_get_const_data_ptr(tensor, &address))
     return false;
   *data = const_cast<void*>(address);
   const uintptr_t bits = reinterpret_cast<uintptr_t>(address) | 16;
@@ -207,20 +217,22 @@ bool current_stream(int device, void** stream, Fault& fault) {
   return getter(device, stream) == 0 || fault.set("torch cannot tell the current stream of device %d", device);
 }
 
-bool allocate(const Plan& plan, int device, Tensor& out, Tensor& workspace, void** slots, Fault& fault) {
-  const int32_t gpu = aoti_torch_device_type_cuda();
-  if (aoti_torch_empty_strided(plan.ndim, plan.sizes, plan.strides, plan.out_dtype, gpu, device, out.slot()) ||
-      torch_get_mutable_data_ptr(out.get(), &slots[3]))
+bool allocate(int ndim, const int64_t* sizes, const int64_t* strides, int32_t dtype, int device, Tensor& tensor,
+              void** data) {
+  return !libtorch.aoti_torch_empty_strided(ndim, sizes, strides, dtype, libtorch.aoti_torch_device_type_cuda(), device,
+                                            tensor.slot()) &&
+         !libtorch.torch_get_mutable_data_ptr(tensor.get(), data);
+}
+
+bool allocate_all(const Plan& plan, int device, Tensor& out, Tensor& workspace, void** slots, Fault& fault) {
+  if (!allocate(plan.ndim, plan.sizes, plan.strides, plan.out_dtype, device, out, &slots[3]))
     return fault.set("the output (rank %d, dtype %d) cannot be allocated on device %d: aten serves this call",
                      plan.ndim, int(plan.out_dtype), device);
   if (plan.idle || !plan.workspace_bytes) return true;
   const int64_t stride = 1;
-  if (aoti_torch_empty_strided(1, &plan.workspace_bytes, &stride, aoti_torch_dtype_uint8(), gpu, device,
-                               workspace.slot()) ||
-      torch_get_mutable_data_ptr(workspace.get(), &slots[4]))
-    return fault.set("a workspace of %lld bytes cannot be allocated on device %d: aten serves this call",
-                     static_cast<long long>(plan.workspace_bytes), device);
-  return true;
+  return allocate(1, &plan.workspace_bytes, &stride, libtorch.aoti_torch_dtype_uint8(), device, workspace, &slots[4]) ||
+         fault.set("a workspace of %lld bytes cannot be allocated on device %d: aten serves this call",
+                   static_cast<long long>(plan.workspace_bytes), device);
 }
 
 // The result, or 0 for "aten serves this call".
@@ -232,7 +244,7 @@ StableIValue serve(const Arguments& arguments) {
   if (!plan) return 0;
   Fault fault;
   Tensor out, workspace;
-  if (!allocate(*plan, problem.device, out, workspace, problem.slots, fault)) return report(fault), 0;
+  if (!allocate_all(*plan, problem.device, out, workspace, problem.slots, fault)) return report(fault), 0;
   void* stream = nullptr;
   if (!current_stream(problem.device, &stream, fault) ||
       !run(driver, *plan, problem.device, stream, problem.slots, fault)) {
@@ -246,11 +258,7 @@ void run_on_gpu(StableIValue* stack, uint64_t, uint64_t) {
   StableIValue result = 0;
   {
     Arguments arguments(stack);
-    try {
-      result = serve(arguments);
-    } catch (...) {
-      // Only memory can run out here; torch must see no exception, and aten will say it better.
-    }
+    result = serve(arguments);
   }
   stack[0] = result;
 }
@@ -268,24 +276,27 @@ constexpr char kSchema[] =
 
 bool implement(const char* key, void (*kernel)(StableIValue*, uint64_t, uint64_t)) {
   TorchLibraryHandle library = nullptr;
-  return !aoti_torch_library_init_impl("aotconv", key, __FILE__, __LINE__, &library) &&
-         !torch_library_impl(library, "_run", kernel, TORCH_ABI_VERSION);
+  return !libtorch.aoti_torch_library_init_impl("aotconv", key, __FILE__, __LINE__, &library) &&
+         !libtorch.torch_library_impl(library, "_run", kernel, TORCH_ABI_VERSION);
 }
 
-// The C shim and not STABLE_TORCH_LIBRARY: that macro throws, which in a static initialiser ends the process, and it
-// claims the whole namespace, which Python's operators share. The handles are kept: deleting one unregisters.
-bool register_operator() {
+// A fragment, because Python's operators share the namespace. The handles are kept: deleting one unregisters.
+bool register_operator(Fault& fault) {
+  Lock lock(register_mutex);
+  if (registered) return true;
+  if (!libtorch.find(fault)) return false;
   TorchLibraryHandle library = nullptr;
-  return !aoti_torch_library_init_fragment("aotconv", __FILE__, __LINE__, &library) &&
-         !aoti_torch_library_def(library, kSchema) && implement("CUDA", run_on_gpu) && implement("CPU", run_on_cpu);
+  registered = !libtorch.aoti_torch_library_init_fragment("aotconv", __FILE__, __LINE__, &library) &&
+               !libtorch.aoti_torch_library_def(library, kSchema) && implement("CUDA", run_on_gpu) &&
+               implement("CPU", run_on_cpu);
+  return registered || fault.set("torch refused the operator aotconv::_run (its reason is on standard error): is another "
+                                 "copy of the launcher loaded?");
 }
-
-const bool registration_ran = (registered = register_operator());
 
 int answer(bool done, const Fault& fault, char* err, size_t errlen) {
   if (done) return 0;
   fault.copy_to(err, errlen);
-  return fault.status ? fault.status : -1;
+  return fault.status ? -fault.status : -1;
 }
 
 }  // namespace
@@ -293,11 +304,14 @@ int answer(bool done, const Fault& fault, char* err, size_t errlen) {
 
 using namespace aotconv;
 
-// ---- the C ABI: 0 is success, else the driver's error or -1, and a sentence in err where there is one ----------------
+// ---- the C ABI: negative is failure, minus the driver's error or -1, with a sentence in err where there is one --------
 
 AOTCONV_API int aotconv_abi() { return 1; }
 
-AOTCONV_API int aotconv_registered() { return registered; }
+AOTCONV_API int aotconv_register(char* err, size_t errlen) {
+  Fault fault;
+  return answer(register_operator(fault), fault, err, errlen);
+}
 
 AOTCONV_API int aotconv_open_driver(int kind, const char* path, char* err, size_t errlen) {
   Fault fault;
@@ -315,12 +329,7 @@ AOTCONV_API void aotconv_set_stream_getter(stream_fn function) {
 AOTCONV_API int64_t aotconv_load(int device, const void* image, size_t size, const char* symbol, int shared_bytes,
                                  char* err, size_t errlen) {
   Fault fault;
-  int64_t handle = -1;
-  try {
-    handle = driver.load(device, image, size, symbol, shared_bytes, fault);
-  } catch (...) {
-    fault.set("memory ran out while a kernel was loaded");
-  }
+  int64_t handle = driver.load(device, image, size, symbol, shared_bytes, fault);
   if (handle < 0) fault.copy_to(err, errlen);
   return handle;
 }
@@ -352,13 +361,8 @@ AOTCONV_API int aotconv_function_attribute(int64_t handle, int attribute, int* o
 AOTCONV_API int aotconv_launch(const int64_t* plan, int n, int device, void* stream, void* const* pointers, char* err,
                                size_t errlen) {
   Fault fault;
-  bool done = false;
-  try {
-    PlanPointer decoded = decode(driver, plan, n, device, fault);
-    done = decoded && run(driver, *decoded, device, stream, pointers, fault);
-  } catch (...) {
-    fault.set("memory ran out while a plan was decoded");
-  }
+  PlanPointer decoded = decode(driver, plan, n, device, fault);
+  bool done = decoded && run(driver, *decoded, device, stream, pointers, fault);
   return answer(done, fault, err, errlen);
 }
 
@@ -369,9 +373,5 @@ AOTCONV_API void aotconv_memo_stats(int64_t out[4]) { memo.stats(out); }
 AOTCONV_API void aotconv_memo_limit(int most) { memo.limit(most < 1 ? 1 : size_t(most)); }
 
 AOTCONV_API int aotconv_probe(const int64_t* key, int n) {
-  try {
-    return n >= 0 && plan_of(view(key, n)) ? 1 : 0;
-  } catch (...) {
-    return 0;
-  }
+  return n >= 0 && plan_of(view(key, n)) ? 1 : 0;
 }

@@ -2,11 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
-#include <list>
-#include <memory>
-#include <mutex>
-#include <unordered_map>
+#include <new>
+
+#include "storage.h"
 
 namespace aotconv {
 
@@ -34,62 +32,63 @@ inline KeyView view(const int64_t* words, int count) {
 template <class Value>
 class Memo {
  public:
-  using Pointer = std::shared_ptr<const Value>;  // null: this problem is aten's
+  using Pointer = Ref<Value>;  // null: this problem is aten's
 
   // On a miss, epoch is what insert must be given: a clear in between makes the answer stale.
   bool find(const KeyView& key, Pointer& out, uint64_t& epoch) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    auto found = index_.find(key);
+    Lock lock(mutex_);
+    Entry* found = lookup(key);
     epoch = epoch_;
-    if (found == index_.end()) return ++misses_, false;
+    if (!found) return ++misses_, false;
     ++hits_;
-    entries_.splice(entries_.begin(), entries_, found->second);
-    out = found->second->value;
+    unlink(found);
+    link_newest(found);
+    out = found->value;
     return true;
   }
 
+  // Entries and plans are allocated and freed with no lock held.
   void insert(const KeyView& key, Pointer value, uint64_t epoch) {
-    std::list<Entry> made;  // allocated and freed with no lock held
-    made.emplace_back(key, std::move(value));
-    std::list<Entry> dropped;
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (epoch != epoch_) return;
-    auto found = index_.find(key);
-    if (found != index_.end()) {
-      std::swap(found->second->value, made.front().value);
-      return;
+    Entry* made = make(key, value);
+    if (!made) return;  // a memo may forget
+    Entry* dropped = made;
+    {
+      Lock lock(mutex_);
+      if (epoch == epoch_) dropped = place(made);
     }
-    index_.emplace(made.front().key, made.begin());
-    entries_.splice(entries_.begin(), made);
-    shrink(dropped);
+    destroy(dropped);
   }
 
-  // A plan that failed gives way to aten; the entry stays where it is, and one that has left stays away.
+  // A plan that failed gives way to aten; a key that is gone stays away.
   void refuse(const KeyView& key) {
     Pointer dropped;
-    std::lock_guard<std::mutex> lock(mutex_);
-    auto found = index_.find(key);
-    if (found != index_.end()) std::swap(found->second->value, dropped);
+    Lock lock(mutex_);
+    if (Entry* found = lookup(key)) std::swap(found->value, dropped);
   }
 
   void clear() {
-    std::list<Entry> dropped;
-    std::lock_guard<std::mutex> lock(mutex_);
-    ++epoch_;
-    index_.clear();
-    dropped.swap(entries_);
+    Entry* dropped = nullptr;
+    {
+      Lock lock(mutex_);
+      ++epoch_;
+      while (oldest_) dropped = take(oldest_, dropped);
+    }
+    destroy(dropped);
   }
 
   void limit(size_t most) {
-    std::list<Entry> dropped;
-    std::lock_guard<std::mutex> lock(mutex_);
-    limit_ = most < 1 ? 1 : most;
-    shrink(dropped);
+    Entry* dropped = nullptr;
+    {
+      Lock lock(mutex_);
+      limit_ = most < 1 ? 1 : most;
+      dropped = shrink();
+    }
+    destroy(dropped);
   }
 
   void stats(int64_t out[4]) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    out[0] = int64_t(entries_.size());
+    Lock lock(mutex_);
+    out[0] = int64_t(size_);
     out[1] = hits_;
     out[2] = misses_;
     out[3] = evictions_;
@@ -97,36 +96,87 @@ class Memo {
 
  private:
   struct Entry {
-    Entry(const KeyView& seen, Pointer v) : words(new int64_t[size_t(seen.count) + 1]), value(std::move(v)) {
-      std::memcpy(words.get(), seen.words, size_t(seen.count) * sizeof(int64_t));
-      key = {words.get(), seen.count, seen.hash};
-    }
-    std::unique_ptr<int64_t[]> words;
+    Entry *next, *newer, *older;  // next: in the bucket, or in a list of entries to destroy
     KeyView key;
     Pointer value;
   };
-  struct Hash {
-    size_t operator()(const KeyView& key) const { return key.hash; }
-  };
-  struct Equal {
-    bool operator()(const KeyView& a, const KeyView& b) const {
-      return a.hash == b.hash && a.count == b.count &&
-             std::memcmp(a.words, b.words, size_t(a.count) * sizeof(int64_t)) == 0;
-    }
-  };
 
-  void shrink(std::list<Entry>& dropped) {
-    while (entries_.size() > limit_) {
-      index_.erase(entries_.back().key);
-      dropped.splice(dropped.begin(), entries_, std::prev(entries_.end()));
-      ++evictions_;
+  static constexpr size_t kDefaultLimit = 4096, kBuckets = 2 * kDefaultLimit;
+
+  static Entry* make(const KeyView& key, const Pointer& value) {
+    size_t bytes = size_t(key.count) * sizeof(int64_t);
+    void* memory = std::malloc(sizeof(Entry) + bytes);
+    if (!memory) return nullptr;
+    auto* words = reinterpret_cast<int64_t*>(static_cast<char*>(memory) + sizeof(Entry));
+    std::memcpy(words, key.words, bytes);
+    return new (memory) Entry{nullptr, nullptr, nullptr, {words, key.count, key.hash}, value};
+  }
+
+  static void destroy(Entry* entry) {
+    while (entry) {
+      Entry* next = entry->next;
+      entry->~Entry();
+      std::free(entry);
+      entry = next;
     }
   }
 
-  std::mutex mutex_;
-  std::list<Entry> entries_;  // most recently used first
-  std::unordered_map<KeyView, typename std::list<Entry>::iterator, Hash, Equal> index_;
-  size_t limit_ = 4096;
+  Entry*& bucket(const KeyView& key) { return buckets_[key.hash % kBuckets]; }
+
+  Entry* lookup(const KeyView& key) {
+    for (Entry* entry = bucket(key); entry; entry = entry->next)
+      if (entry->key.hash == key.hash && entry->key.count == key.count &&
+          std::memcmp(entry->key.words, key.words, size_t(key.count) * sizeof(int64_t)) == 0)
+        return entry;
+    return nullptr;
+  }
+
+  // Gives back what must be destroyed: the entry itself when the key is already there, or what it pushed out.
+  Entry* place(Entry* made) {
+    if (Entry* found = lookup(made->key)) {
+      std::swap(found->value, made->value);
+      return made;
+    }
+    made->next = bucket(made->key);
+    bucket(made->key) = made;
+    link_newest(made);
+    ++size_;
+    return shrink();
+  }
+
+  Entry* shrink() {
+    Entry* dropped = nullptr;
+    for (; size_ > (limit_ ? limit_ : kDefaultLimit); ++evictions_) dropped = take(oldest_, dropped);
+    return dropped;
+  }
+
+  // Takes an entry out of the memo and puts it before rest.
+  Entry* take(Entry* entry, Entry* rest) {
+    Entry** at = &bucket(entry->key);
+    while (*at != entry) at = &(*at)->next;
+    *at = entry->next;
+    unlink(entry);
+    --size_;
+    entry->next = rest;
+    return entry;
+  }
+
+  void link_newest(Entry* entry) {
+    entry->newer = nullptr;
+    entry->older = newest_;
+    (newest_ ? newest_->newer : oldest_) = entry;
+    newest_ = entry;
+  }
+
+  void unlink(Entry* entry) {
+    (entry->newer ? entry->newer->older : newest_) = entry->older;
+    (entry->older ? entry->older->newer : oldest_) = entry->newer;
+  }
+
+  Mutex mutex_;
+  Entry* buckets_[kBuckets] = {};
+  Entry *newest_ = nullptr, *oldest_ = nullptr;
+  size_t size_ = 0, limit_ = 0;  // 0 is the default: a memo of zeros takes no room in the file
   uint64_t epoch_ = 0;
   int64_t hits_ = 0, misses_ = 0, evictions_ = 0;
 };

@@ -10,11 +10,11 @@
 
 #include <cstdint>
 #include <cstring>
-#include <memory>
-#include <vector>
+#include <new>
 
 #include "driver.h"
 #include "fault.h"
+#include "storage.h"
 
 namespace aotconv {
 
@@ -27,7 +27,8 @@ constexpr int kMaxParams = 1024;
 constexpr size_t kMaxParamBytes = 4096;  // what every driver accepts
 constexpr size_t kMapBytes = 128, kMapAlign = 64;
 
-enum ParamKind : int64_t { kSlotParams = kSlots, kInt32 = 5, kInt64 = 6, kFloat32 = 7, kNull = 8, kTensorMap = 9 };
+// Kinds below kSlots are pointers; 5 (i32) and 7 (f32 bits) are any other 32-bit word.
+enum ParamKind : int64_t { kInt64 = 6, kNull = 8, kTensorMap = 9 };
 
 struct MapRecipe {
   int slot, dtype, rank, swizzle, promotion, fill;
@@ -50,23 +51,39 @@ struct MapPatch {
   MapRecipe recipe;
 };
 
+struct Range {
+  uint32_t begin, end;
+};
+
+// A step's parts lie in the plan's arrays.
 struct Step {
   void* function;
   unsigned grid[3], threads, shared, cluster;
-  bool empty;                         // a grid of no programs
-  std::vector<uint32_t> at;           // where each parameter lies in the image
-  std::vector<unsigned char> image;   // parameters, constants filled in
-  std::vector<PointerPatch> pointers;
-  std::vector<MapPatch> maps;
+  bool empty;                        // a grid of no programs
+  Range image, at, pointers, maps;   // at: where each parameter lies in the step's image
 };
 
 struct Plan {
-  int32_t out_dtype;
-  int ndim;
-  int64_t sizes[kMaxDims], strides[kMaxDims];
-  int64_t workspace_bytes, zero_bytes;
-  bool idle;  // nothing to launch: no workspace is needed either
-  std::vector<Step> steps;
+  std::atomic<int> uses{0};
+  int32_t out_dtype = 0;
+  int ndim = 0;
+  int64_t sizes[kMaxDims] = {}, strides[kMaxDims] = {};
+  int64_t workspace_bytes = 0, zero_bytes = 0;
+  bool idle = true;  // nothing to launch: no workspace is needed either
+  Array<Step> steps;
+  Array<unsigned char> image;  // parameters, constants filled in
+  Array<uint32_t> at;
+  Array<PointerPatch> pointers;
+  Array<MapPatch> maps;
+
+  static Plan* make() {
+    void* memory = std::malloc(sizeof(Plan));
+    return memory ? new (memory) Plan : nullptr;
+  }
+  static void destroy(Plan* plan) {
+    plan->~Plan();
+    std::free(plan);
+  }
 };
 
 // Reads the words of a plan; after the first fault every further read gives 0 and ok() stays false.
@@ -136,7 +153,7 @@ inline MapRecipe decode_map(Words& words) {
   map.slot = int(words.in("tensor map slot", 0, kSlots - 1));
   map.offset = words.in("tensor map offset", 0, kBytesMax);
   map.im2col = words.in("tensor map type (0 tiled, 1 im2col)", 0, 1) == 1;
-  map.dtype = int(words.in("tensor map dtype", 0, int64_t(std::size(kMapElementBytes)) - 1));
+  map.dtype = int(words.in("tensor map dtype", 0, int64_t(sizeof kMapElementBytes / sizeof *kMapElementBytes) - 1));
   map.rank = int(words.in("tensor map rank", map.im2col ? 3 : 1, kMaxMapRank));
   for (int i = 0; i < map.rank; ++i) map.dims[i] = uint64_t(words.in("tensor map dimension", 1, int64_t(1) << 32));
   for (int i = 0; i < map.rank - 1; ++i) map.strides[i] = uint64_t(words.in("tensor map stride", 0, kBytesMax));
@@ -165,40 +182,60 @@ inline void check_map(Driver& driver, Words& words, const MapRecipe& map, int64_
                  driver.version());
 }
 
-// Places one parameter in the step's image, aligned to its own size.
-inline uint32_t place(Words& words, Step& step, const void* value, size_t size, size_t align) {
-  size_t at = (step.image.size() + align - 1) / align * align;
+// Appends an item to one of the plan's arrays.
+template <class Item>
+void append(Words& words, Array<Item>& items, const Item& item) {
+  Item* slot = items.add();
+  if (slot)
+    *slot = item;
+  else
+    words.refuse("memory ran out while a plan was decoded");
+}
+
+// Places one parameter in the step's image, aligned to its own size; gives where.
+inline uint32_t place(Words& words, Plan& plan, const Step& step, const void* value, size_t size, size_t align) {
+  const size_t used = plan.image.size() - step.image.begin;
+  const size_t at = (used + align - 1) / align * align;
   if (at + size > kMaxParamBytes) {
     words.refuse("a step's parameters need more than %zu bytes: the driver accepts no more", kMaxParamBytes);
     return 0;
   }
-  step.image.resize(at + size);
-  if (value) std::memcpy(step.image.data() + at, value, size);
-  step.at.push_back(uint32_t(at));
+  unsigned char* room = plan.image.add(at + size - used);
+  if (!room)
+    words.refuse("memory ran out while a plan was decoded");
+  else if (value)
+    std::memcpy(room + (at - used), value, size);
+  append(words, plan.at, uint32_t(at));
   return uint32_t(at);
 }
 
-inline void decode_param(Driver& driver, Words& words, Step& step) {
+inline void decode_map_param(Driver& driver, Words& words, Plan& plan, const Step& step) {
+  int64_t length = words.in("tensor map recipe length", 0, words.left() - 1);
+  int64_t start = words.at();
+  MapRecipe recipe = decode_map(words);
+  check_map(driver, words, recipe, length, words.at() - start);
+  uint32_t at = place(words, plan, step, nullptr, kMapBytes, kMapAlign);
+  append(words, plan.maps, MapPatch{at, recipe});
+}
+
+inline void decode_pointer(Words& words, Plan& plan, const Step& step, int slot) {
+  int64_t offset = words.in("pointer offset", 0, kBytesMax);
+  uint32_t at = place(words, plan, step, nullptr, 8, 8);
+  append(words, plan.pointers, PointerPatch{at, slot, offset});
+}
+
+inline void decode_param(Driver& driver, Words& words, Plan& plan, const Step& step) {
   int64_t kind = words.in("parameter kind", 0, kTensorMap);
   if (!words.ok()) return;
-  if (kind < kSlotParams) {
-    int64_t offset = words.in("pointer offset", 0, kBytesMax);
-    uint32_t at = place(words, step, nullptr, 8, 8);
-    step.pointers.push_back({at, int(kind), offset});
-  } else if (kind == kTensorMap) {
-    int64_t length = words.in("tensor map recipe length", 0, words.left() - 1);
-    int64_t start = words.at();
-    MapRecipe recipe = decode_map(words);
-    check_map(driver, words, recipe, length, words.at() - start);
-    uint32_t at = place(words, step, nullptr, kMapBytes, kMapAlign);
-    step.maps.push_back({at, recipe});
-  } else if (kind == kInt64 || kind == kNull) {
+  if (kind < kSlots) return decode_pointer(words, plan, step, int(kind));
+  if (kind == kTensorMap) return decode_map_param(driver, words, plan, step);
+  if (kind == kInt64 || kind == kNull) {
     int64_t value = words.next("parameter value");
     if (kind == kNull) value = 0;
-    place(words, step, &value, 8, 8);
+    place(words, plan, step, &value, 8, 8);
   } else {
     uint32_t value = uint32_t(words.in("32-bit parameter", INT32_MIN, kUint32Max));
-    place(words, step, &value, 4, 4);
+    place(words, plan, step, &value, 4, 4);
   }
 }
 
@@ -229,38 +266,50 @@ inline void decode_kernel(Driver& driver, Words& words, Step& step, int device) 
                  step.cluster, static_cast<long long>(kInt32Max));
 }
 
-inline Step decode_step(Driver& driver, Words& words, int device) {
+inline uint32_t size_of(size_t size) { return uint32_t(size); }
+
+inline void decode_step(Driver& driver, Words& words, Plan& plan, int device) {
   Step step{};
   decode_kernel(driver, words, step, device);
+  step.image.begin = size_of(plan.image.size());
+  step.at.begin = size_of(plan.at.size());
+  step.pointers.begin = size_of(plan.pointers.size());
+  step.maps.begin = size_of(plan.maps.size());
   int64_t count = words.in("parameter count", 0, kMaxParams);
-  for (int64_t i = 0; i < count && words.ok(); ++i) decode_param(driver, words, step);
-  return step;
+  for (int64_t i = 0; i < count && words.ok(); ++i) decode_param(driver, words, plan, step);
+  step.image.end = size_of(plan.image.size());
+  step.at.end = size_of(plan.at.size());
+  step.pointers.end = size_of(plan.pointers.size());
+  step.maps.end = size_of(plan.maps.size());
+  append(words, plan.steps, step);
+  plan.idle = plan.idle && step.empty;
 }
 
-// Null when the words are not a sound plan for this device: the fault then says which word is wrong.
-inline std::shared_ptr<const Plan> decode(Driver& driver, const int64_t* data, int count, int device, Fault& fault) {
-  Words words(data, count, fault);
-  auto plan = std::make_shared<Plan>();
+inline void decode_head(Words& words, Plan& plan) {
   int64_t magic = words.next("magic");
   if (words.ok() && magic != kMagic)
     words.refuse("the plan begins with %#llx, expected %#llx: runtime and launcher are of different versions",
                  static_cast<unsigned long long>(magic), static_cast<unsigned long long>(kMagic));
-  plan->out_dtype = int32_t(words.in("output dtype", 0, 127));
-  plan->ndim = int(words.in("output rank", 0, kMaxDims));
-  for (int i = 0; i < plan->ndim; ++i) plan->sizes[i] = words.in("output size", 0, kBytesMax);
-  for (int i = 0; i < plan->ndim; ++i) plan->strides[i] = words.in("output stride", 0, kBytesMax);
-  plan->workspace_bytes = words.in("workspace size", 0, kBytesMax);
-  plan->zero_bytes = words.in("zeroed workspace size", 0, plan->workspace_bytes);
+  plan.out_dtype = int32_t(words.in("output dtype", 0, 127));
+  plan.ndim = int(words.in("output rank", 0, kMaxDims));
+  for (int i = 0; i < plan.ndim; ++i) plan.sizes[i] = words.in("output size", 0, kBytesMax);
+  for (int i = 0; i < plan.ndim; ++i) plan.strides[i] = words.in("output stride", 0, kBytesMax);
+  plan.workspace_bytes = words.in("workspace size", 0, kBytesMax);
+  plan.zero_bytes = words.in("zeroed workspace size", 0, plan.workspace_bytes);
+}
+
+// Null when the words are not a sound plan for this device: the fault then says which word is wrong.
+inline Ref<Plan> decode(Driver& driver, const int64_t* data, int64_t count, int device, Fault& fault) {
+  Words words(data, count, fault);
+  Ref<Plan> plan(Plan::make());
+  if (!plan) return fault.set("memory ran out while a plan was decoded"), plan;
+  decode_head(words, *plan);
   int64_t steps = words.in("step count", 0, kMaxSteps);
-  plan->idle = true;
-  for (int64_t i = 0; i < steps && words.ok(); ++i) {
-    plan->steps.push_back(decode_step(driver, words, device));
-    plan->idle = plan->idle && plan->steps.back().empty;
-  }
+  for (int64_t i = 0; i < steps && words.ok(); ++i) decode_step(driver, words, *plan, device);
   if (words.ok() && words.left())
     words.refuse("the plan has %lld words after its last step: its counts and its length disagree",
                  static_cast<long long>(words.left()));
-  return words.ok() ? plan : nullptr;
+  return words.ok() ? plan : Ref<Plan>();
 }
 
 inline char* slot_address(void* const* slots, int slot, int64_t offset) {
@@ -300,18 +349,28 @@ inline bool launch_clusters(Driver& driver, const Step& step, void* stream, void
   return driver.ok(driver.call().launch_ex(&config, step.function, parameters, nullptr), "cuLaunchKernelEx", fault);
 }
 
-inline bool launch_step(Driver& driver, const Step& step, void* stream, void* const* slots, Fault& fault) {
-  if (step.empty) return true;
-  alignas(kMapAlign) unsigned char buffer[kMaxParamBytes];
-  void* parameters[kMaxParams];
-  if (!step.image.empty()) std::memcpy(buffer, step.image.data(), step.image.size());
-  for (size_t i = 0; i < step.at.size(); ++i) parameters[i] = buffer + step.at[i];
-  for (const PointerPatch& patch : step.pointers) {
+// Lays the step's parameters out in buffer, which has room and alignment for any step.
+inline bool marshal(Driver& driver, const Plan& plan, const Step& step, void* const* slots, unsigned char* buffer,
+                    void** parameters, Fault& fault) {
+  if (step.image.end > step.image.begin)
+    std::memcpy(buffer, plan.image.data() + step.image.begin, step.image.end - step.image.begin);
+  for (uint32_t i = step.at.begin; i < step.at.end; ++i) *parameters++ = buffer + plan.at[i];
+  for (uint32_t i = step.pointers.begin; i < step.pointers.end; ++i) {
+    const PointerPatch& patch = plan.pointers[i];
     char* address = slot_address(slots, patch.slot, patch.offset);
     std::memcpy(buffer + patch.at, &address, sizeof address);
   }
-  for (const MapPatch& patch : step.maps)
-    if (!encode_map(driver, patch.recipe, slots, buffer + patch.at, fault)) return false;
+  for (uint32_t i = step.maps.begin; i < step.maps.end; ++i)
+    if (!encode_map(driver, plan.maps[i].recipe, slots, buffer + plan.maps[i].at, fault)) return false;
+  return true;
+}
+
+inline bool launch_step(Driver& driver, const Plan& plan, const Step& step, void* stream, void* const* slots,
+                        Fault& fault) {
+  if (step.empty) return true;
+  alignas(kMapAlign) unsigned char buffer[kMaxParamBytes];
+  void* parameters[kMaxParams];
+  if (!marshal(driver, plan, step, slots, buffer, parameters, fault)) return false;
   if (step.cluster > 1) return launch_clusters(driver, step, stream, parameters, fault);
   return driver.ok(driver.call().launch(step.function, step.grid[0], step.grid[1], step.grid[2], step.threads, 1, 1,
                                         step.shared, stream, parameters, nullptr),
@@ -332,8 +391,8 @@ inline bool run(Driver& driver, const Plan& plan, int device, void* stream, void
                      static_cast<long long>(plan.workspace_bytes));
   return driver.on_device(device, fault, [&] {
     if (!zero_workspace(driver, plan, stream, slots, fault)) return false;
-    for (const Step& step : plan.steps)
-      if (!launch_step(driver, step, stream, slots, fault)) return false;
+    for (size_t i = 0; i < plan.steps.size(); ++i)
+      if (!launch_step(driver, plan, plan.steps[i], stream, slots, fault)) return false;
     return true;
   });
 }
