@@ -69,6 +69,11 @@ class Problem:
         return len(self.stride)
 
     @property
+    def arithmetic(self) -> str:
+        """The dtype tag of the kernels that serve it: float32 with TF32 allowed is `tf32`."""
+        return "tf32" if self.dtype == "f32" and self.tf32 else self.dtype
+
+    @property
     def flops(self) -> int:
         """Multiplications and additions, padding counted as work."""
         return 2 * prod(self.y.sizes) * prod(self.w.sizes[1:])
@@ -86,6 +91,11 @@ class Problem:
     def values(self) -> dict[str, int]:
         """Every number that a constraint, a hint or a kernel argument may name."""
         return problem_values(self)
+
+    @cached_property
+    def largest_value(self) -> int:
+        """The largest of the values: whether 32-bit arguments can hold them."""
+        return max(self.values.values())
 
 
 def problem_values(p: Problem) -> dict[str, int]:

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import torch
 
-from aotconv import geometry, launch
+from aotconv import geometry
+from aotconv.families import family
 from aotconv.pack import Pack, PackError
+from aotconv.plan import plan_words
 from aotconv.select import Choice, Library
 from aotconv.target import Device, Target, best_target
 
@@ -169,8 +171,8 @@ class Runtime:
         if not handle:
             return handle
         slots = geometry.slots(call.kind, call.transposed)
-        step = launch.gemm_step(problem, choice.artifact, handle, slots)
-        return launch.plan_words(problem, call.dtypes[0], slots, [step])
+        launch = family(choice.artifact.kernel).launch(choice.artifact, problem, handle, slots)
+        return plan_words(problem, call.dtypes[0], *launch)
 
     def choose(self, index: int, problem) -> Choice:
         library = self.library(index)

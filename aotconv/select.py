@@ -7,12 +7,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 
-from aotconv.cost import GemmShape, estimate_us
+from aotconv.families import family
 from aotconv.pack import Artifact, Pack
 from aotconv.problem import Problem
 from aotconv.target import Device
 
-INT32 = range(-(2**31), 2**31)
+INT32_MAX = 2**31 - 1
 GRID_LIMIT = 2**31 - 1
 
 
@@ -33,14 +33,23 @@ class Library:
         self.unadmitted = unadmitted
 
     @cached_property
-    def families(self) -> dict:
-        """(op, rank, dtype) -> kernel name -> usable artifacts: few enough to look at each."""
-        found = defaultdict(lambda: defaultdict(list))
+    def candidates(self) -> dict:
+        """(op, rank, dtype) -> the kernels that may serve it: few enough to ask each."""
+        found = defaultdict(dict)
         for artifact in self.pack.artifacts:
             if artifact.kernel in self.kernels and self.usable(artifact) is None:
                 op, rank, _ = self.kernels[artifact.kernel]
-                found[op, rank, artifact.dtype][artifact.kernel].append(artifact)
-        return found
+                kernels = found[op, rank, artifact.dtype]
+                if artifact.kernel not in kernels:
+                    kernels[artifact.kernel] = self.candidate(artifact)
+                kernels[artifact.kernel].artifacts.append((artifact, family(artifact.kernel).prepare(artifact)))
+        return {key: tuple(kernels.values()) for key, kernels in found.items()}
+
+    def candidate(self, artifact: Artifact) -> "Candidate":
+        """What the artifact's kernel and dtype ask of a problem; tiles ask nothing more."""
+        promised = [(a.name, a.divisible) for a in artifact.arguments if a.divisible > 1]
+        narrow = any(a.kind == "i32" for a in artifact.arguments)
+        return Candidate(artifact.kernel, family(artifact.kernel), self.kernels[artifact.kernel][2], tuple(promised), narrow, [])
 
     def is_admitted(self, artifact: Artifact) -> bool:
         """Whether these very bytes passed the numerical test on a device of this target."""
@@ -54,32 +63,15 @@ class Library:
             return "not admitted: no record that these bytes passed on this target (AOTCONV_UNADMITTED=1 uses it all the same)"
         return None
 
-    def applies(self, problem: Problem, kernel: str, artifact: Artifact) -> str | None:
-        """Why the kernel cannot take the problem; None when it can. Depends on kernel and dtype alone, not on the tile."""
-        values = problem.values
-        for name, relation, bound in self.kernels[kernel][2]:
-            if not holds(values[name], relation, bound):
-                return f"{name} = {values[name]}, must be {relation} {bound}"
-        for argument in artifact.arguments:
-            if argument.kind == "scratch":
-                continue
-            value = argument_value(argument.name, values)
-            if argument.divisible > 1 and value % argument.divisible:
-                return f"{argument.name} = {value}, must be a multiple of {argument.divisible}"
-            if argument.kind == "i32" and value not in INT32:
-                return f"{argument.name} = {value} does not fit 32 bits"
-        return None
-
-    def ranked(self, problem: Problem):
+    def ranked(self, problem: Problem) -> list[tuple[float, str, Artifact]]:
         """(estimated microseconds, kernel, artifact) of every applicable artifact, best first; ties by name."""
-        rows = []
-        dtype = "tf32" if problem.dtype == "f32" and problem.tf32 else problem.dtype
-        shape = GemmShape(problem.op, problem.values)
-        for kernel, artifacts in self.families.get((problem.op, problem.rank, dtype), {}).items():
-            if self.applies(problem, kernel, artifacts[0]) is None:
-                layout = kernel.split("_")[1]
-                rows += [(estimate_us(a, layout, problem.values, shape, self.device.multiprocessors, problem.bytes), kernel, a)
-                         for a in artifacts if programs(a, shape) <= GRID_LIMIT]
+        rows, multiprocessors, shapes = [], self.device.multiprocessors, {}
+        for candidate in self.candidates.get((problem.op, problem.rank, problem.arithmetic), ()):
+            if candidate.refusal(problem) is None:
+                kind = candidate.family
+                shape = shapes.get(kind) or shapes.setdefault(kind, kind.shape_of(problem))
+                rows += [(kind.estimate_us(prepared, shape, multiprocessors), candidate.kernel, artifact)
+                         for artifact, prepared in candidate.artifacts if kind.programs(prepared, shape) <= GRID_LIMIT]
         return sorted(rows, key=lambda row: (row[0], row[2].variant))
 
     def choose(self, problem: Problem) -> Choice:
@@ -98,17 +90,42 @@ class Library:
 
     def refusals(self, problem: Problem) -> str:
         """Why each kernel of this op, rank and dtype does not serve, in one line."""
-        dtype = "tf32" if problem.dtype == "f32" and problem.tf32 else problem.dtype
         lines, seen = [], set()
         for artifact in self.pack.artifacts:
             op, rank, _ = self.kernels.get(artifact.kernel, (None, None, None))
-            if (op, rank, artifact.dtype) != (problem.op, problem.rank, dtype) or artifact.kernel in seen:
+            if (op, rank, artifact.dtype) != (problem.op, problem.rank, problem.arithmetic) or artifact.kernel in seen:
                 continue
-            reason = self.usable(artifact) or self.applies(problem, artifact.kernel, artifact)
+            reason = self.usable(artifact) or self.candidate(artifact).refusal(problem)
             if reason:
                 seen.add(artifact.kernel)
                 lines.append(f"{artifact.kernel}: {reason}")
-        return "; ".join(lines) or f"no variant is built for {problem.op}, rank {problem.rank}, {dtype}"
+        return "; ".join(lines) or f"no variant is built for {problem.op}, rank {problem.rank}, {problem.arithmetic}"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A kernel in one dtype, its demands, and its usable artifacts with what an estimate needs of them."""
+
+    kernel: str
+    family: object
+    constraints: tuple
+    promised: tuple[tuple[str, int], ...]  # arguments that the compiler was told are multiples of a number
+    narrow: bool                           # takes 32-bit integers
+    artifacts: list
+
+    def refusal(self, problem: Problem) -> str | None:
+        """Why the kernel cannot take the problem; None when it can."""
+        values = problem.values
+        for name, relation, bound in self.constraints:
+            if not holds(values[name], relation, bound):
+                return f"{name} = {values[name]}, must be {relation} {bound}"
+        for name, divisor in self.promised:
+            value = values[f"{name[0]}_align"] if name.endswith("_ptr") else values[name]
+            if value % divisor:
+                return f"{name} = {value}, must be a multiple of {divisor}"
+        if self.narrow and problem.largest_value > INT32_MAX:
+            return f"a size or stride of {problem.largest_value} does not fit 32 bits"
+        return None
 
 
 def holds(value: int, relation: str, bound) -> bool:
@@ -120,16 +137,3 @@ def holds(value: int, relation: str, bound) -> bool:
     if relation == "==":
         return value == bound
     raise ValueError(f"unknown relation {relation!r} in the dispatch module; install packs and runtime from one wheel")
-
-
-def argument_value(name: str, values: dict) -> int:
-    """What dispatch knows of an argument: a pointer's alignment, an integer's value; tile counts come later."""
-    if name.endswith("_ptr"):
-        return values.get(f"{name[0]}_align", 0)
-    return values.get(name, 0)
-
-
-def programs(artifact: Artifact, shape: GemmShape) -> int:
-    """Size of the flat grid."""
-    tile = artifact.tile
-    return -(-shape.rows // tile["BLOCK_M"]) * -(-shape.columns // tile["BLOCK_N"]) * shape.groups

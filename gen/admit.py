@@ -17,9 +17,10 @@ from pathlib import Path
 
 import torch
 
-from aotconv import launch
+from aotconv.families import family
 from aotconv.geometry import DTYPE_CODES
 from aotconv.pack import Artifact
+from aotconv.plan import WORKSPACE, plan_words, result_of
 from aotconv.problem import Layout, Problem
 from gen.cases import cases, storage_elements
 from gen.reference import convolve, error_over_bound
@@ -94,7 +95,7 @@ def examine(runtime, artifact: Artifact) -> dict:
     worst, result = 0.0, "pass" if handle else "fail: does not load"
     for problem in problems if handle else ():
         try:
-            reason = runtime.libraries[0].applies(problem, artifact.kernel, artifact)
+            reason = runtime.libraries[0].candidate(artifact).refusal(problem)
             error = judge(runtime, artifact, handle, problem) if reason is None else reason
         except RuntimeError as failure:
             error = str(failure).splitlines()[0]
@@ -120,7 +121,7 @@ def judge(runtime, artifact: Artifact, handle: int, problem: Problem):
     worst = 0.0
     for integers in (False, True):
         tensors, reference, magnitude = data(problem, integers)
-        buffer, result = poisoned(launch.result_of(problem), TORCH_DTYPES[problem.dtype])
+        buffer, result = poisoned(result_of(problem), TORCH_DTYPES[problem.dtype])
         run(runtime, artifact, handle, problem, {**tensors, RESULT[problem.op]: result})
         if not torch.equal(buffer.isnan(), untouched(buffer, result)):
             return "writes outside its output, or leaves a part of it"
@@ -136,9 +137,11 @@ RESULT = {"fwd": "y", "bwd_input": "x", "bwd_weight": "w"}
 def run(runtime, artifact: Artifact, handle: int, problem: Problem, tensors: dict):
     """Launch the artifact on given tensors and wait."""
     slots = {name: slot for name, slot in SLOTS.items() if name in tensors}
-    step = launch.gemm_step(problem, artifact, handle, slots)
-    plan = launch.plan_words(problem, DTYPE_CODES[problem.dtype], slots, [step])
+    steps, workspace, zeroed = family(artifact.kernel).launch(artifact, problem, handle, slots)
+    plan = plan_words(problem, DTYPE_CODES[problem.dtype], steps, workspace, zeroed)
+    scratch = torch.full((max(workspace, 1),), 0xFF, dtype=torch.uint8, device="cuda")  # NaNs, whatever the type
     pointers = [None] * 5
+    pointers[WORKSPACE] = scratch.data_ptr()
     for name, slot in slots.items():
         pointers[slot] = tensors[name].data_ptr()
     runtime.native.launch(plan, 0, torch.cuda.current_stream().cuda_stream, pointers)
