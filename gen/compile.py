@@ -8,22 +8,32 @@ the exit status is 1 after all the others were written. One whose inputs did not
 """
 
 import argparse
+import ast
 import hashlib
 import json
 import os
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+import types
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from pathlib import Path
 
-from aotconv.pack import Argument, Artifact, artifact_row
+from aotconv.pack import LAUNCH_ABI, Argument, Artifact, artifact_row
 from aotconv.target import Target
+from gen import binary
 from gen.files import replace_file
+from gen.structure import argument
 from gen.toolchain import CLEARED, ENVIRONMENT
 from gen.variants import Variant, parse_config, parse_kernel
 
 FORMAT = 1
+# Every module of ours that an edge loads; the build graph makes each an input of every compile edge.
+MODULES = (
+    "aotconv/__init__.py", "aotconv/pack.py", "aotconv/problem.py", "aotconv/target.py", "gen/__init__.py", "gen/binary.py",
+    "gen/compile.py", "gen/files.py", "gen/matrix.py", "gen/structure.py", "gen/toolchain.py", "gen/variants.py",
+)
 TRITON_TYPES = {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "tf32": "fp32"}
 PRECISION = {"f32": "ieee", "tf32": "tf32"}
 PARAMETER_BYTES = {"ptr": 8, "i32": 4, "i64": 8, "scratch": 8}
@@ -40,11 +50,42 @@ class Job:
     spill_limit: int
     toolchain: str
 
+    @cached_property
+    def text(self) -> str:
+        return self.source.read_text()
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
     def digest(self, variant: Variant) -> str:
-        """Identity of the variant's inputs; this module is one of them."""
-        parts = [FORMAT, self.toolchain, self.source.read_text(), variant.name, self.target.name, self.options,
-                 self.spill_limit, self.target.shared_limit, Path(__file__).read_text()]
+        """Identity of the variant's inputs: what the compiler is told, the compiler, and the code that judges the result."""
+        parts = [FORMAT, LAUNCH_ABI, [f.name for f in fields(Artifact)], self.toolchain, self.text, variant.name,
+                 asdict(read_call(self, variant)), self.target.name, self.target.arch, self.target.warp_size,
+                 self.spill_limit, self.target.shared_limit, Path(__file__).read_text(), Path(binary.__file__).read_text()]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Call:
+    """What the compiler is told of one variant: parameter names in order, literals, run-time arguments, options."""
+
+    names: tuple[str, ...]
+    constants: dict
+    arguments: tuple[Argument, ...]
+    options: dict
+
+
+def read_call(job: Job, variant: Variant) -> Call:
+    """Read from the source's text, so that what is current is told without Triton."""
+    names = next(tuple(a.arg for a in node.args.args) for node in job.tree.body
+                 if isinstance(node, ast.FunctionDef) and node.name == variant.kernel.name)
+    aligned = next(ast.literal_eval(node.value) for node in job.tree.body
+                   if isinstance(node, ast.Assign) and node.targets[0].id == "ALIGNED")
+    constants = {**variant.config.constants, "PRECISION": PRECISION.get(variant.dtype)}
+    constants = {name: value for name, value in constants.items() if name in names}
+    arguments = tuple(argument(n, variant.kernel.index, aligned, variant.dtype) for n in names if n not in constants)
+    return Call(names, constants, arguments, compile_options(job, variant))
 
 
 def main(arguments=None) -> int:
@@ -127,35 +168,25 @@ def compile_variant(job: Job, variant: Variant):
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from gen.structure import argument
-
-    module = load_module(job.source)
-    function = getattr(module, variant.kernel.name)
-    names = [p.name for p in function.params]
-    constants = {**variant.config.constants, "PRECISION": PRECISION.get(variant.dtype)}
-    arguments = [argument(n, variant.kernel.index, module.ALIGNED, variant.dtype) for n in names if n not in constants]
+    call = read_call(job, variant)
     pointer = f"*{TRITON_TYPES[variant.dtype]}"
-    signature = {a.name: pointer if a.kind == "ptr" else a.kind for a in arguments}
-    signature.update({n: "constexpr" for n in names if n in constants})
+    kinds = {a.name: pointer if a.kind == "ptr" else a.kind for a in call.arguments}
     source = ASTSource(
-        function, {n: signature[n] for n in names},
-        constexprs={(names.index(n),): value for n, value in constants.items() if n in names},
-        attrs={(names.index(a.name),): [["tt.divisibility", a.divisible]] for a in arguments if a.divisible > 1},
+        getattr(load_module(job), variant.kernel.name), {n: kinds.get(n, "constexpr") for n in call.names},
+        constexprs={(call.names.index(n),): value for n, value in call.constants.items()},
+        attrs={(call.names.index(a.name),): [["tt.divisibility", a.divisible]] for a in call.arguments if a.divisible > 1},
     )
     target = GPUTarget(job.target.backend, job.target.arch, job.target.warp_size)
     started = time.perf_counter()
-    kernel = triton.compile(source, target=target, options=compile_options(job, variant))
+    kernel = triton.compile(source, target=target, options=call.options)
     seconds = time.perf_counter() - started
-    return describe(kernel, variant, job.target, tuple(arguments) + SCRATCH), kernel.asm[job.target.binary], seconds
+    return describe(kernel, variant, job.target, call.arguments + SCRATCH), kernel.asm[job.target.binary], seconds
 
 
-def load_module(path: Path):
-    """The rendered module under its own name; its folder does not enter the binary."""
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def load_module(job: Job) -> types.ModuleType:
+    """The rendered module. Not imported: a .pyc that an edit within the same second left valid would be run instead."""
+    module = types.ModuleType(job.source.stem)
+    exec(compile(job.text, str(job.source), "exec"), module.__dict__)
     return module
 
 
@@ -174,10 +205,8 @@ def compile_options(job: Job, variant: Variant) -> dict:
 
 def describe(kernel, variant: Variant, target: Target, arguments: tuple[Argument, ...]) -> Artifact:
     """The Artifact, its argument list checked against the binary's own."""
-    from gen.binary import cubin_facts, hsaco_facts
-
     meta, data = kernel.metadata, kernel.asm[target.binary]
-    facts = cubin_facts(data, meta.name) if target.backend == "cuda" else hsaco_facts(kernel.asm["amdgcn"])
+    facts = binary.cubin_facts(data, meta.name) if target.backend == "cuda" else binary.hsaco_facts(kernel.asm["amdgcn"])
     expected = tuple(PARAMETER_BYTES[a.kind] for a in arguments)
     if facts.parameters != expected:
         raise ValueError(f"its parameters are {facts.parameters} bytes, expected {expected}: Triton's launch ABI changed?")
@@ -192,12 +221,12 @@ def write_artifact(folder: Path, variant: Variant, job: Job, artifact: Artifact,
     """Binary first, its .json last: a .json is the word that the binary is there."""
     row = {"inputs": job.digest(variant), "seconds": round(seconds, 2)}
     reason = drop_reason(artifact, job)
-    binary = folder / f"{variant.name}.{job.target.binary}"
+    path = folder / f"{variant.name}.{job.target.binary}"
     if reason:
-        binary.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         row.update(variant=variant.name, dropped=reason)
     else:
-        replace_file(binary, data)
+        replace_file(path, data)
         row.update(artifact_row(artifact))
     replace_file(folder / f"{variant.name}.json", (json.dumps(row, indent=1, sort_keys=True) + "\n").encode())
 
