@@ -7,10 +7,13 @@ from pathlib import Path
 
 from aotconv.problem import OPS
 from aotconv.target import Target
-from gen.variants import DTYPES, Config, Kernel, Variant, parse_config
+from gen.variants import DTYPES, NAME_LIMIT, Config, Kernel, Variant, parse_config, parse_variant
 
 FORMAT = 1
 DEFAULT = Path(__file__).with_name("matrix.toml")
+TEMPLATES = Path(__file__).parent.parent / "templates"
+TABLES = ("format", "build", "budgets", "options", "seed", "kernel")
+RANKS, INDEXES = (1, 2, 3), ("i32", "i64")
 HALF = ("f16", "bf16")
 
 
@@ -50,6 +53,7 @@ class Budgets:
 
     artifacts: int
     megabytes: float
+    cpu_seconds: float
     spill_bytes: int
 
 
@@ -77,18 +81,26 @@ def load_matrix(path: Path = DEFAULT) -> Matrix:
         table = tomllib.loads(data.decode())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise MatrixError(f"{path}: {error}") from None
-    if table.get("format") != FORMAT:
-        raise MatrixError(f"{path}: format {table.get('format')!r}, this gen reads {FORMAT}; rewrite the file for it")
+    check_tables(path, table)
     try:
         matrix = Matrix(
             path, hashlib.sha256(data).hexdigest(), tuple(map(Target.parse, table["build"]["targets"])),
             Budgets(**table["budgets"]), table["options"], read_seed(table["seed"]),
             tuple(read_entry(path, row) for row in table["kernel"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise MatrixError(f"{path}: {type(error).__name__}: {error}") from None
+    except KeyError as error:
+        raise MatrixError(f"{path}: {error} is missing; gen/matrix.toml shows every key") from None
+    except (TypeError, ValueError) as error:
+        raise error if isinstance(error, MatrixError) else MatrixError(f"{path}: {error}") from None
     check_unique(matrix)
     return matrix
+
+
+def check_tables(path: Path, table: dict):
+    if table.get("format") != FORMAT:
+        raise MatrixError(f"{path}: format {table.get('format')!r}, this gen reads {FORMAT}; rewrite the file for it")
+    if unknown := sorted(set(table) - set(TABLES)):
+        raise MatrixError(f"{path}: unknown table {unknown[0]!r}, expected {', '.join(TABLES)}")
 
 
 def read_seed(row: dict) -> Seed:
@@ -105,6 +117,10 @@ def read_entry(path: Path, row: dict) -> Entry:
         raise MatrixError(f"{path}: unknown key {sorted(row)[0]!r} in [[kernel]] {template}/{layout}")
     if op not in OPS:
         raise MatrixError(f"{path}: op {op!r}, expected one of {', '.join(OPS)}")
+    if index not in INDEXES or not set(ranks) <= set(RANKS):
+        raise MatrixError(f"{path}: index {index!r} and ranks {ranks}, expected {' or '.join(INDEXES)} and some of {list(RANKS)}")
+    if not (TEMPLATES / f"{template}.py.j2").is_file():
+        raise MatrixError(f"{path}: template {template!r}, expected one in templates/: no {template}.py.j2 there")
     kernels = tuple(Kernel(op, rank, layout, pin, index) for rank in ranks for pin in pins)
     return Entry(template, kernels, vector, unit, tuple(read_ship(path, ship)))
 
@@ -119,9 +135,24 @@ def read_ship(path: Path, ship: dict):
 
 
 def check_unique(matrix: Matrix):
-    seen = set()
+    """Names are what they stand for: each once, no kernel from two templates, and each reads back as its variant."""
+    seen, makers = set(), {}
+    for name in [t.name for t in matrix.targets] + [v.name for entry in matrix.entries for v in entry.variants]:
+        if name in seen:
+            raise MatrixError(f"{matrix.path}: {name} is listed twice; remove one")
+        seen.add(name)
     for entry in matrix.entries:
         for variant in entry.variants:
-            if variant.name in seen:
-                raise MatrixError(f"{matrix.path}: {variant.name} is listed twice; remove one")
-            seen.add(variant.name)
+            check_name(matrix.path, variant)
+            if makers.setdefault(variant.kernel.name, entry) is not entry:
+                raise MatrixError(f"{matrix.path}: {variant.kernel.name} comes from two [[kernel]] tables; give it one")
+
+
+def check_name(path: Path, variant: Variant):
+    try:
+        same = parse_variant(variant.name) == variant
+    except ValueError:
+        same = False
+    if not same or len(variant.name) > NAME_LIMIT:
+        raise MatrixError(f"{path}: the name {variant.name!r} does not read back as its variant in {NAME_LIMIT} bytes; "
+                          "a layout is lower-case letters, a pin a number, a tile letter-number pairs")

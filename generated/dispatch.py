@@ -4,7 +4,7 @@ Written by `python -m gen render` from templates/dispatch.py.j2; edit that or ge
 """
 
 FORMAT = 1
-MATRIX = "ff3bc451d28ea55912a1031fe496112b599a89b81e124d473a0ca69490025a04"
+MATRIX = "f99ed8cc2cd04ad97d32ce86000379769eb55ef65767be07893d108d669433d9"
 TRITON = "3.8.0"
 PTXAS = "12.9.86"
 TARGETS = (
