@@ -1,0 +1,75 @@
+"""Candidates -> variants: why a candidate is not built. A rule returns its reason, or None; nothing is dropped without one.
+
+Only what is certain before compiling is rejected here. What the compiled binary shows (its shared memory, its spills)
+is judged by gen/compile.py, for each target.
+"""
+
+from aotconv.problem import ITEMSIZE
+from gen.candidates import SEED_TILE, candidates
+from gen.matrix import Matrix, MatrixError
+from gen.variants import Variant
+
+REGISTERS = 255                                          # that one thread can name, on every target
+DOT_MIN_K = {"f16": 16, "bf16": 16, "f32": 8, "tf32": 8}  # Triton 3.8's tl.dot
+
+
+def no_power_of_2(v: Variant, matrix: Matrix) -> str | None:
+    odd = [f"{letter}{size}" for letter, size in v.config.tile if size & (size - 1) or not size]
+    return f"tile {odd[0]} is no power of 2, which tl.arange needs" if odd else None
+
+
+def below_dot(v: Variant, matrix: Matrix) -> str | None:
+    k, least = dict(v.config.tile).get("k"), DOT_MIN_K[v.dtype]
+    return f"BLOCK_K {k} < {least}, the least that tl.dot takes for {v.dtype}" if k is not None and k < least else None
+
+
+def ieee_8_warps(v: Variant, matrix: Matrix) -> str | None:
+    if v.dtype != "f32" or v.config.warps < 8 or v.kernel.pin == 1:
+        return None
+    return f"IEEE f32 with {v.config.warps} warps and more than one tap: wrong results (pytorch#173068)"
+
+
+def too_many_accumulators(v: Variant, matrix: Matrix) -> str | None:
+    tile = dict(v.config.tile)
+    each = tile.get("m", 1) * tile.get("n", 1) // (32 * v.config.warps)
+    return f"{each} accumulators a thread > {REGISTERS} registers" if each > REGISTERS else None
+
+
+def too_much_shared(v: Variant, matrix: Matrix) -> str | None:
+    fits = [target for target in matrix.targets if shared_floor(v, target, matrix) <= target.shared_limit]
+    if fits:
+        return None
+    roomy = max(matrix.targets, key=lambda target: target.shared_limit)
+    return f"at least {shared_floor(v, roomy, matrix)} bytes of shared memory > {roomy.shared_limit} ({roomy.name}, the largest)"
+
+
+def shared_floor(v: Variant, target, matrix: Matrix) -> int:
+    """The least shared memory a pipelined dot may take: some targets keep one buffer fewer than there are stages."""
+    if tuple(letter for letter, _ in v.config.tile) != SEED_TILE:
+        return 0
+    stages = v.config.stages if target.backend == "cuda" else matrix.options.get("hip", {}).get("stages", v.config.stages)
+    size = ITEMSIZE["f32" if v.dtype == "tf32" else v.dtype]
+    return size * v.config["k"] * (v.config["m"] + v.config["n"]) * max(stages - 1, 1)
+
+
+RULES = (no_power_of_2, below_dot, ieee_8_warps, too_many_accumulators, too_much_shared)
+
+
+def reject(v: Variant, matrix: Matrix) -> str | None:
+    """The first rule's reason against `v`; None when it could be built."""
+    return next((reason for rule in RULES if (reason := rule(v, matrix))), None)
+
+
+def select(matrix: Matrix) -> tuple[tuple[Variant, ...], tuple[tuple[Variant, str], ...]]:
+    """(variants to build in the matrix's order, rejected candidates with their reasons)."""
+    shipped = tuple(v for entry in matrix.entries for v in entry.variants)
+    for v in shipped:
+        if reason := reject(v, matrix):
+            raise MatrixError(f"{matrix.path}: {v.name} is shipped but rejected: {reason}; take it out of ship")
+    known = set(shipped)
+    others = [v for v in candidates(matrix) if v not in known]
+    return shipped, tuple((v, reject(v, matrix) or not_shipped(v)) for v in others)
+
+
+def not_shipped(v: Variant) -> str:
+    return f"not shipped: the curated list of {v.kernel.name} has no {v.config.name} for {v.dtype}"
