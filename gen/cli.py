@@ -20,6 +20,7 @@ from gen.wheel import WheelError
 
 OUT = ROOT / "generated"
 EXPECTED = (MatrixError, OnlyError, JobsError, ToolchainError, RecordError, ArtifactError, PackError, BuildFailed, WheelError)
+INTERRUPTED = 130  # typer's status after Control-C
 
 MatrixOption = Annotated[Path, typer.Option("--matrix", help="The matrix to build.")]
 OutOption = Annotated[Path, typer.Option("--out", help="Where to build; another matrix needs another folder.")]
@@ -32,13 +33,14 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 
 def main(arguments: list[str]) -> int:
     """Run one command; an expected error is one line."""
+    sys.stdout.reconfigure(line_buffering=True)  # a log that is read while the build runs
     try:
-        return app(args=arguments, prog_name="python -m gen", standalone_mode=False) or 0
+        status = app(args=arguments, prog_name="python -m gen", standalone_mode=False) or 0
+        if status == INTERRUPTED:
+            print("interrupted", file=sys.stderr)
+        return status
     except EXPECTED as error:
         print(f"error: {error}", file=sys.stderr)
-    except typer.Abort:
-        print("interrupted", file=sys.stderr)
-        return 130
     except Exception as error:
         if not hasattr(error, "show"):
             raise

@@ -49,6 +49,8 @@ def assemble(place: Place, targets: list[str], dist: Path) -> Path:
     os.environ["SOURCE_DATE_EPOCH"] = EPOCH
     try:
         return Path(*WheelBuilder(str(ROOT), config=config).build(directory=str(dist), versions=["standard"]))
+    except OSError as error:
+        raise WheelError(f"hatchling cannot make the wheel: {error}") from None
     finally:
         os.environ.pop("SOURCE_DATE_EPOCH")
         os.environ.update({"SOURCE_DATE_EPOCH": before} if before else {})
