@@ -67,7 +67,7 @@ def load(path: str | Path) -> "Native":
 
 
 def _without_autograd():
-    """Lets `_run` pass torch's autograd fallback by: that costs microseconds, and a gradient is never taken of `_run`."""
+    """Lets `_run` pass torch's autograd fallback by: it costs microseconds, and no gradient is ever taken of `_run`."""
     from torch.library import Library, fallthrough_kernel
 
     library = Library("aotconv", "IMPL")

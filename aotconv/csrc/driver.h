@@ -182,9 +182,10 @@ inline void* open_library(int kind, const char* path) {
 inline bool Driver::open(int kind, const char* path, Fault& fault) {
   Lock lock(open_mutex_);
   if (kind != kCuda && kind != kHip) return fault.set("driver kind %d is unknown: pass 0 for CUDA or 1 for HIP", kind);
+  if (is_open() && kind == kind_) return true;
   if (is_open())
-    return kind == kind_ || fault.set("the %s driver is already open in this process, and %s was asked for: one process "
-                                      "drives one kind of GPU", cuda() ? "CUDA" : "HIP", kind == kCuda ? "CUDA" : "HIP");
+    return fault.set("the %s driver is already open in this process, and %s was asked for: one process drives one kind "
+                     "of GPU", cuda() ? "CUDA" : "HIP", kind == kCuda ? "CUDA" : "HIP");
   kind_ = kind;
   library_ = open_library(kind, path);
   if (!library_) {

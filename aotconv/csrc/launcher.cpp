@@ -289,8 +289,8 @@ bool register_operator(Fault& fault) {
   registered = !libtorch.aoti_torch_library_init_fragment("aotconv", __FILE__, __LINE__, &library) &&
                !libtorch.aoti_torch_library_def(library, kSchema) && implement("CUDA", run_on_gpu) &&
                implement("CPU", run_on_cpu);
-  return registered || fault.set("torch refused the operator aotconv::_run (its reason is on standard error): is another "
-                                 "copy of the launcher loaded?");
+  return registered || fault.set("torch refused the operator aotconv::_run (its reason is on standard error): is "
+                                 "another copy of the launcher loaded?");
 }
 
 int answer(bool done, const Fault& fault, char* err, size_t errlen) {
@@ -304,7 +304,7 @@ int answer(bool done, const Fault& fault, char* err, size_t errlen) {
 
 using namespace aotconv;
 
-// ---- the C ABI: negative is failure, minus the driver's error or -1, with a sentence in err where there is one --------
+// ---- the C ABI: negative is failure, minus the driver's error or -1, with a sentence in err where there is one ------
 
 AOTCONV_API int aotconv_abi() { return 1; }
 

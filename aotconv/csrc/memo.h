@@ -1,4 +1,4 @@
-// The memo: problem -> plan, bounded, least recently used out first. Keys are compared word by word, never by hash alone.
+// The memo: problem -> plan, bounded, least recently used out first. Keys are compared whole, never by hash alone.
 #pragma once
 
 #include <cstdint>

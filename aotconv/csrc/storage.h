@@ -1,6 +1,6 @@
-// The few containers that the launcher needs, on malloc and pthreads alone. Without the C++ run-time library there is no
-// exception that could cross the ABI, and the binary loads on any glibc that torch does (libstdc++.a would ask for the
-// build machine's).
+// The few containers that the launcher needs, on malloc and pthreads alone. Without the C++ run-time library there is
+// no exception that could cross the ABI, and the binary loads on any glibc that torch does (libstdc++.a would ask for
+// the build machine's).
 #pragma once
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
-// The part of PyTorch's stable C ABI that the launcher calls, looked up in the libtorch that is already loaded. Linking
-// would need libtorch at build time and a path to it at run time; torch itself is loaded where a plain link cannot see it.
+// The part of PyTorch's stable C ABI that the launcher calls, looked up in the libtorch that is already loaded. Python
+// loads torch where undefined symbols of other libraries do not see it, and linking would need libtorch to build.
 #pragma once
 
 // torch's headers include <iostream>, whose initialiser would pull in all of libstdc++.
