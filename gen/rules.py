@@ -10,11 +10,12 @@ from gen.matrix import Matrix, MatrixError
 from gen.variants import Variant
 
 REGISTERS = 255                                          # that one thread can name, on every target
+REGISTERS_LETTER = "r"                                   # the tile's only letter that is no side of it
 DOT_MIN_K = {"f16": 16, "bf16": 16, "f32": 8, "tf32": 8}  # Triton 3.8's tl.dot
 
 
 def no_power_of_2(v: Variant, matrix: Matrix) -> str | None:
-    odd = [f"{letter}{size}" for letter, size in v.config.tile if size & (size - 1) or not size]
+    odd = [f"{letter}{size}" for letter, size in v.config.tile if letter != REGISTERS_LETTER and (size & (size - 1) or not size)]
     return f"tile {odd[0]} is no power of 2, which tl.arange needs" if odd else None
 
 
