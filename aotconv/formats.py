@@ -22,9 +22,15 @@ def says_channels_last(sizes, strides) -> bool:
 def result_is_channels_last(input_layout: Layout, weight: Layout) -> bool:
     """Whether aten makes its results (output, both gradients) channels-last for these two tensors."""
     if len(input_layout.sizes) == 3:
-        sizes, strides = lift(weight)
-        return says_channels_last(sizes, strides)
+        return any(says_channels_last(*lift(t)) for t in (made_contiguous(input_layout), weight))
     return any(says_channels_last(t.sizes, t.strides) for t in (input_layout, weight))
+
+
+def made_contiguous(layout: Layout) -> Layout:
+    """What Tensor.contiguous gives: the same tensor where only dimensions of size 1 have other strides."""
+    dense = contiguous(layout.sizes, layout.align)
+    same = all(size == 1 or have == want for size, have, want in zip(layout.sizes, layout.strides, dense.strides))
+    return layout if same else dense
 
 
 def lift(layout: Layout):

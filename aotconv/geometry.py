@@ -102,8 +102,8 @@ def problem_of(call: Call) -> Problem:
         x, y = (result, given) if call.transposed else (given, result)
         op = "bwd_input" if call.transposed else "fwd"
     else:
-        last = result_is_channels_last(source, weight)
         check_backward(call, grad, source, weight)
+        last = result_is_channels_last(source, weight)
         if call.kind == BWD_INPUT:
             source = result_layout(source.sizes, last)
             op = "fwd" if call.transposed else "bwd_input"
@@ -125,6 +125,8 @@ def check_dtypes(call: Call):
 def check_forward(call: Call, given: Layout, weight: Layout, bias: Layout | None):
     """Everything that aten would raise for is left to aten."""
     rank = len(call.stride)
+    if rank not in (1, 2, 3):
+        raise Uncovered(f"the convolution has {rank} spatial dimensions, kernels are for 1, 2 and 3")
     if len(given.sizes) != rank + 2 or len(weight.sizes) != rank + 2:
         raise Uncovered(f"input and weight have {len(given.sizes)} and {len(weight.sizes)} dimensions, expected {rank + 2}")
     check_numbers(call, weight)

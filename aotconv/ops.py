@@ -6,6 +6,7 @@ strings, autograd, autocast, transforms, subclasses, tracing) leaves it for the 
 """
 
 import torch
+import torch.autograd.forward_ad as _forward_ad
 import torch.nn.functional as F
 
 from aotconv import geometry
@@ -22,6 +23,7 @@ _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
 _transforms = torch._C._functorch.peek_interpreter_stack
 _autocast = torch.is_autocast_enabled
+_tracing = torch._C._get_tracing_state
 
 
 def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
@@ -56,12 +58,14 @@ def _direct(rank, input, weight, bias, stride, padding, dilation, groups):
 
 
 def _is_plain(input, weight, bias) -> bool:
-    """CUDA tensors of no subclass, no gradient wanted, and nothing on torch's stacks that must see the call."""
+    """CUDA tensors of no subclass, no gradient wanted of either kind, and nothing that must see the call."""
     if type(input) not in _PLAIN or type(weight) not in _PLAIN or not input.is_cuda:
         return False
     if _grad_enabled() and (input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)):
         return False
     if bias is not None and type(bias) not in _PLAIN:
+        return False
+    if _forward_ad._current_level >= 0 or _tracing() is not None:
         return False
     return not (_dispatch_modes() or _function_modes() or _autocast() or _transforms() is not None)
 
@@ -138,10 +142,15 @@ def _forward(rank, input, weight, bias, stride, padding, dilation, groups):
 
 
 def _served_by_aten(input, weight) -> bool:
-    """No tensor of ours: other devices, other types, transforms (vmap and grad rules are aten's), mode off."""
+    """No tensor of ours: other devices, other types, mode off; and what only aten has rules for."""
     if not isinstance(input, torch.Tensor) or not isinstance(weight, torch.Tensor) or runtime.mode == "off":
         return True
-    return not input.is_cuda or (not _compiling() and _transforms() is not None)
+    return not input.is_cuda or _rules_are_atens()
+
+
+def _rules_are_atens() -> bool:
+    """Inside vmap, torch.func.grad and forward-mode AD, where our operator has no rule and would drop tangents."""
+    return not _compiling() and (_transforms() is not None or _forward_ad._current_level >= 0)
 
 
 def _with_named_padding(rank, input, weight, bias, stride, padding, dilation, groups):
@@ -169,13 +178,16 @@ _library.define("convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[]
 
 def convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
     """aten.convolution's arguments and result. input (N, C_in, *spatial) or without N; lists of one element are spread."""
+    if not isinstance(input, torch.Tensor) or not isinstance(weight, torch.Tensor):
+        return torch.convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
     rank = weight.dim() - 2
     if input.dim() == rank + 1:
         batched = convolution(input.unsqueeze(0), weight, bias, stride, padding, dilation, transposed, output_padding, groups)
         return batched.squeeze(0)
     lists = [[v] if isinstance(v, int) else list(v) for v in (stride, padding, dilation, output_padding)]
     lists = [v * rank if len(v) == 1 else v for v in lists]
-    return torch.ops.aotconv.convolution(input, weight, bias, *lists[:3], transposed, lists[3], groups)
+    call = torch.ops.aten.convolution.default if _rules_are_atens() else torch.ops.aotconv.convolution
+    return call(input, weight, bias, *lists[:3], transposed, lists[3], groups)
 
 
 def _convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
@@ -206,6 +218,8 @@ def _refuse(input, weight, bias, *arguments):
     stride, padding, dilation, transposed, output_padding, groups = arguments
     answer = explain(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
     reasons = "; ".join(f"{tier}: {reason}" for tier, reason in answer.reasons)
+    if answer.variant:  # dispatch chose one, so loading or launching it failed
+        reasons = runtime.fault or f"{answer.variant} was not loaded"
     raise AotconvError(f"AOTCONV_MODE=strict and no kernel serves this convolution ({reasons})")
 
 

@@ -100,8 +100,12 @@ class Pack:
         except (OSError, ValueError) as error:
             raise PackError(f"{self.path} cannot be read ({error}); reinstall the wheel") from None
         self.header = self._read_index()
-        self.artifacts = tuple(artifact_from(row) for row in self.header["artifacts"])
-        self.target = self.header["target"]
+        try:
+            self.artifacts = tuple(artifact_from(row) for row in self.header["artifacts"])
+            self.target = self.header["target"]
+        except (KeyError, TypeError) as error:
+            raise PackError(f"{self.path}: an artifact is not described as expected ({error!r}); "
+                            "install packs and runtime from one wheel") from None
 
     def _read_index(self) -> dict:
         magic = self.map[: len(MAGIC)]
@@ -113,9 +117,10 @@ class Pack:
             raise PackError(f"{self.path}: its index does not match its own SHA-256; reinstall the wheel")
         self.start = HEAD + size
         header = json.loads(index)
-        if header["launch_abi"] != LAUNCH_ABI:
+        found = header.get("launch_abi")
+        if found != LAUNCH_ABI:
             raise PackError(
-                f"{self.path} was built for launch ABI {header['launch_abi']}, this aotconv speaks {LAUNCH_ABI}; "
+                f"{self.path} was built for launch ABI {found}, this aotconv speaks {LAUNCH_ABI}; "
                 "install packs and runtime from one wheel"
             )
         return header

@@ -1,7 +1,10 @@
 """What would serve a call and why; what is installed; whether it is sound. Imports torch."""
 
-import json
+import base64
+import hashlib
+import importlib.metadata
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -9,6 +12,7 @@ from aotconv import geometry
 from aotconv.pack import Pack, PackError
 from aotconv.target import Target
 
+CODES = {torch.float16: 5, torch.float32: 6, torch.bfloat16: 15}  # c10::ScalarType
 KINDS = {"fwd": geometry.FWD, "bwd_input": geometry.BWD_INPUT, "bwd_weight": geometry.BWD_WEIGHT}
 
 
@@ -46,11 +50,15 @@ def explain(x, w, bias=None, stride=1, padding=0, dilation=1, transposed=False, 
         raise ValueError(f"op is {op!r}, expected one of {', '.join(KINDS)}")
     if runtime.mode == "off":
         return answer("AOTCONV_MODE=off")
-    if not x.is_cuda:
-        return answer(f"the input is on {x.device}, kernels run on GPUs")
+    for name, tensor in (("input", x), ("weight", w), ("bias", bias)):
+        if tensor is not None and (not tensor.is_cuda or tensor.device != x.device):
+            return answer(f"the {name} is on {tensor.device}, kernels run on one GPU")
+        if tensor is not None and tensor.dtype not in CODES:
+            return answer(f"the {name} is {tensor.dtype}, kernels take float16, bfloat16 and float32")
     if runtime.start() is None:
         return answer(runtime.failed)
     rank = w.dim() - 2
+    x = x.unsqueeze(0) if x.dim() == rank + 1 else x
     lists = [_spread(v, rank) for v in (stride, padding, dilation, output_padding)]
     words = geometry.pack_words(KINDS[op], *lists[:3], transposed, lists[3], groups, _flags(x))
     if words is None:
@@ -84,7 +92,7 @@ def call_of(words, index: int, op: str, x, w, bias) -> geometry.Call:
 
 def layout_of(tensor):
     """(Layout, scalar-type code) of a tensor, as the native key has them."""
-    code = {torch.float16: 5, torch.float32: 6, torch.bfloat16: 15}.get(tensor.dtype, -1)
+    code = CODES.get(tensor.dtype, -1)
     address = tensor.data_ptr()
     align = min(address & -address, 16) if address else 16
     return geometry.Layout(tuple(tensor.shape), tuple(tensor.stride()), align), code
@@ -92,13 +100,11 @@ def layout_of(tensor):
 
 def info() -> Info:
     """What is installed, and how much of it is admitted."""
-    from importlib.metadata import PackageNotFoundError, version
-
     from aotconv.ops import runtime
 
     try:
-        number = version("aotconv")
-    except PackageNotFoundError:
+        number = importlib.metadata.version("aotconv")
+    except importlib.metadata.PackageNotFoundError:
         number = "not installed"
     try:
         targets = runtime.dispatch().TARGETS
@@ -124,22 +130,49 @@ def verify() -> list[str]:
     """Faults of the installed packs and tables, a sentence each; empty when all is sound. Reads every byte."""
     from aotconv.ops import runtime
 
-    faults = []
+    faults = record_faults(runtime.folder)
     try:
         targets = runtime.dispatch().TARGETS
     except (ImportError, PackError) as error:
         return [f"the dispatch module cannot be used ({error}); build it with python -m gen build, or reinstall the wheel"]
     for target in targets:
-        path = runtime.folder / "packs" / f"{Target.parse(target).name}.pack"
-        if not path.exists():
-            continue
         try:
-            faults += Pack(path).faults()
-            runtime.table(target)
-        except (PackError, OSError, json.JSONDecodeError) as error:
+            faults += target_faults(runtime, Target.parse(target).name)
+        except (PackError, OSError) as error:
             faults.append(str(error))
     if not (runtime.folder / "launcher.so").exists():
         faults.append(f"{runtime.folder / 'launcher.so'} is missing; reinstall the wheel")
+    return faults
+
+
+def target_faults(runtime, target: str) -> list[str]:
+    """Faults of one target's pack and table; a wheel need not have either."""
+    path, table = runtime.folder / "packs" / f"{target}.pack", runtime.folder / "tables" / f"{target}.json"
+    if not path.exists():
+        return [f"{table} has no {path} beside it; reinstall the wheel"] if table.exists() else []
+    pack = Pack(path)
+    found = [] if pack.target == target else [f"{path} holds binaries for {pack.target}; reinstall the wheel"]
+    packed = {a.variant: a.sha256 for a in pack.artifacts}
+    found += [f"{table} admits {variant} with bytes that the pack does not hold; reinstall the wheel"
+              for variant, digest in runtime.table(target)["admitted"].items() if packed.get(variant) != digest]
+    return found + pack.faults()
+
+
+def record_faults(folder: Path) -> list[str]:
+    """Installed files below `folder` that are missing or differ from the wheel's RECORD; a source tree has none."""
+    try:
+        files = importlib.metadata.files("aotconv") or ()
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    faults = []
+    for file in files:
+        path = Path(file.locate()).resolve()
+        if file.hash is None or folder.resolve() not in path.parents:
+            continue
+        if not path.exists():
+            faults.append(f"{path} is missing; reinstall the wheel")
+        elif base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).rstrip(b"=").decode() != file.hash.value:
+            faults.append(f"{path} is not the file that the wheel installed; reinstall the wheel")
     return faults
 
 
@@ -148,7 +181,9 @@ def preload(device=None) -> int:
     call loads one: needed before a CUDA graph is captured. Returns how many are loaded."""
     from aotconv.ops import runtime
 
+    device = torch.device("cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
+    if device.type != "cuda":
+        raise ValueError(f"the device is {device}, expected a GPU: cuda, cuda:1, or an index")
     if not torch.cuda.is_available():
         return 0
-    device = torch.device("cuda", torch.cuda.current_device()) if device is None else torch.device(device if not isinstance(device, int) else f"cuda:{device}")
-    return runtime.preload(device.index if device.index is not None else torch.cuda.current_device())
+    return runtime.preload(torch.cuda.current_device() if device.index is None else device.index)

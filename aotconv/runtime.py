@@ -5,6 +5,7 @@ sentence, and aten serves.
 """
 
 import importlib
+import importlib.util
 import json
 import os
 import threading
@@ -20,6 +21,7 @@ from aotconv.plan import plan_words
 from aotconv.select import Choice, Library
 from aotconv.target import Device, Target, best_target
 
+FOLDER = Path(__file__).parent / "generated"
 MODES = ("fallback", "strict", "off")
 TABLE_FORMAT = 1
 DISPATCH_FORMAT = 1
@@ -43,15 +45,24 @@ def read_mode() -> str:
     return mode
 
 
+def module_at(path: Path):
+    """A module from its file, under no public name."""
+    spec = importlib.util.spec_from_file_location("aotconv_dispatch", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 class Runtime:
     """One of these for a process; tests make their own with another `folder`."""
 
-    def __init__(self, folder: Path = Path(__file__).parent / "generated", mode: str | None = None):
+    def __init__(self, folder: Path = FOLDER, mode: str | None = None):
         self.folder, self.mode = Path(folder), mode or read_mode()
         self.unadmitted = os.environ.get("AOTCONV_UNADMITTED") == "1"
         self.lock = threading.Lock()
         self.said, self.libraries, self.packs, self.tables, self.handles = set(), {}, {}, {}, {}
         self.native, self.failed = None, None
+        self.fault = ""  # the last failure of a load or launch: what strict mode raises with
 
     # --- what is there -----------------------------------------------------------------------------------------
 
@@ -67,11 +78,20 @@ class Runtime:
             if self.mode == "strict":
                 raise
 
+    def hear(self, fault: str):
+        """A load or launch failed, and aten serves (strict mode: the call raises with this)."""
+        self.fault = fault
+        self.warn(fault)
+
     def dispatch(self):
-        """The generated dispatch module."""
-        module = importlib.import_module("aotconv.generated.dispatch")
-        if module.FORMAT != DISPATCH_FORMAT:
-            raise PackError(f"the dispatch module has format {module.FORMAT}, this aotconv reads {DISPATCH_FORMAT}; "
+        """The generated dispatch module of this folder."""
+        if self.folder == FOLDER:
+            module = importlib.import_module("aotconv.generated.dispatch")
+        else:
+            module = module_at(self.folder / "dispatch.py")
+        found = getattr(module, "FORMAT", None)
+        if found != DISPATCH_FORMAT:
+            raise PackError(f"the dispatch module has format {found!r}, this aotconv reads {DISPATCH_FORMAT}; "
                             "install packs and runtime from one wheel")
         return module
 
@@ -94,7 +114,7 @@ class Runtime:
         library = native.load(self.folder / "launcher.so")
         library.open_driver("hip" if torch.version.hip else "cuda")
         library.set_planner(self.plan)
-        library.set_report(self.warn)
+        library.set_report(self.hear)
         return library
 
     def device(self, index: int) -> Device:
@@ -111,7 +131,7 @@ class Runtime:
         if index not in self.libraries:
             try:
                 found = self.open_library(index)
-            except (PackError, OSError, ValueError, ImportError) as error:
+            except Exception as error:  # whatever is wrong with a device's files, aten serves it
                 self.warn(f"aotconv serves nothing on device {index}: {error}")
                 found = None
             with self.lock:
@@ -138,7 +158,10 @@ class Runtime:
         """The target's pack, opened once."""
         with self.lock:
             if target not in self.packs:
-                self.packs[target] = Pack(self.folder / "packs" / f"{target}.pack")
+                pack = Pack(self.folder / "packs" / f"{target}.pack")
+                if pack.target != target:
+                    raise PackError(f"{pack.path} holds binaries for {pack.target}, expected {target}; reinstall the wheel")
+                self.packs[target] = pack
             return self.packs[target]
 
     def table(self, target: str) -> dict:
@@ -150,8 +173,9 @@ class Runtime:
             table = json.loads(path.read_text())
         except ValueError as error:
             raise PackError(f"{path} is not JSON ({error}); reinstall the wheel") from None
-        if table.get("format") != TABLE_FORMAT:
-            raise PackError(f"{path} has format {table.get('format')!r}, this aotconv reads {TABLE_FORMAT}; "
+        found = table.get("format") if isinstance(table, dict) else None
+        if found != TABLE_FORMAT or not isinstance(table.get("admitted"), dict):
+            raise PackError(f"{path} has format {found!r}, this aotconv reads {TABLE_FORMAT}; "
                             "install packs and runtime from one wheel")
         return table
 
@@ -194,7 +218,7 @@ class Runtime:
             data = self.libraries[index].pack.binary(artifact)
             handle = self.native.load_kernel(index, data, artifact.symbol, artifact.shared)
         except RuntimeError as error:
-            self.warn(f"{artifact.variant} cannot be loaded: {error}")
+            self.hear(f"{artifact.variant} cannot be loaded: {error}; aten serves")
             return ATEN
         with self.lock:
             return self.handles.setdefault(key, handle)
