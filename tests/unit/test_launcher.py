@@ -56,6 +56,9 @@ def built(tmp_path_factory):
     for name, flags in (("fake", []), ("old", ["-DOLD"])):
         command = ["gcc", "-O1", "-shared", "-fPIC", *flags, HERE / "fake_driver.c", "-o", folder / f"{name}.so"]
         subprocess.run(command, check=True)
+    for name in ("libtorch_cpu.so", "libtorch_cuda.so"):
+        command = ["gcc", "-O1", "-shared", "-fPIC", f"-Wl,-soname,{name}", HERE / "fake_torch.c", "-o", folder / name]
+        subprocess.run(command, check=True)
     return folder
 
 
@@ -576,7 +579,7 @@ def test_a_hit_is_cheap(rig, capsys):
     with capsys.disabled():
         hits = ", ".join(f"{nanoseconds:.0f}" for nanoseconds in times)
         print(f"\n  memo, 1 thread: {miss:.0f} ns a miss; {hits} ns a hit among 1, 100, 1000 problems", end="")
-    assert min(times) < 1000
+    assert min(times) < 1000  # some 70 on an idle machine
 
 
 def test_many_threads_through_a_python_planner(rig):
@@ -654,6 +657,200 @@ def test_without_torch_registration_says_so(built):
     root = HERE.parent.parent
     done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "libtorch_cpu.so is not loaded in this process: import torch first"
+
+
+# ---- the operator on GPU tensors, with a torch and a driver that are not there --------------------------------------
+
+PRELUDE = """
+import ctypes
+from aotconv import native
+
+class Tensor(ctypes.Structure):
+    _fields_ = [("dtype", ctypes.c_int32), ("type", ctypes.c_int32), ("device", ctypes.c_int32),
+                ("ndim", ctypes.c_int64), ("sizes", ctypes.c_int64 * 16), ("strides", ctypes.c_int64 * 16),
+                ("data", ctypes.c_void_p)]
+
+def tensor(sizes, strides, data, dtype=6, type=1, device=0):
+    return Tensor(dtype, type, device, len(sizes), (ctypes.c_int64 * 16)(*sizes), (ctypes.c_int64 * 16)(*strides), data)
+
+folder = FOLDER
+torch = ctypes.CDLL(folder + "/libtorch_cpu.so")
+torch.fake_allocated.restype, torch.fake_time.restype = ctypes.POINTER(Tensor), ctypes.c_double
+torch.fake_schema.restype = ctypes.c_char_p
+stream_owner = ctypes.CDLL(folder + "/libtorch_cuda.so")
+driver = ctypes.CDLL(folder + "/fake.so")
+driver.fake_log.restype = ctypes.c_char_p
+launcher = native.Native(folder + "/launcher.so")
+launcher.register()
+launcher.open_driver("cuda", folder + "/fake.so")
+reports, asked, answers = [], [], []
+launcher.set_report(reports.append)
+
+def planner(key):
+    asked.append(key)
+    return answers[-1]
+
+launcher.set_planner(planner)
+image = b"image"
+handles = [launcher.load_kernel(device, image, "kernel") for device in (0, 1)]
+x, w, bias = tensor((2, 3), (3, 1), 0x1000), tensor((4,), (1,), 0x2008, dtype=5), tensor((1,), (1,), 0x3001)
+scalars = (ctypes.c_int64 * 5)(1, 2, 3, 4, -5)
+
+def plan(handle, workspace=0, zero=0, count=1, slots=(0, 1, 2, 3, 4)):
+    step = [handle, 7, 1, 1, 128, 0, 1, len(slots)] + [word for slot in slots for word in (slot, 0)]
+    return [native.PLAN_MAGIC, 6, 2, 2, 5, 5, 1, workspace, zero, count] + step * count
+
+def call(a=x, b=w, c=bias, type=1):
+    # The result or None, and what the driver was asked.
+    driver.fake_layout((ctypes.c_int * 5)(8, 8, 8, 8, 8), 5)
+    driver.fake_clear()
+    result = Tensor()
+    reference = [ctypes.byref(t) if t else None for t in (a, b, c)]
+    there = torch.fake_call(type, *reference, scalars, ctypes.byref(result))
+    assert torch.fake_live() == 0, torch.fake_live()
+    return (result if there else None), driver.fake_log().decode().splitlines()
+
+def hexes(*values):
+    return ",".join(value.to_bytes(8, "little").hex() for value in values)
+"""
+
+
+def gpu_script(built, body):
+    """Runs in a process of its own, where no real torch is loaded."""
+    script = PRELUDE.replace("FOLDER", repr(str(built))) + body
+    root = HERE.parent.parent
+    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_key_has_all_that_a_plan_depends_on(built):
+    gpu_script(
+        built,
+        """
+answers.append(None)
+assert call() == (None, [])
+assert call(c=None) == (None, [])
+a, b, c = [6, 2, 16, 2, 3, 3, 1], [5, 1, 8, 4, 1], [6, 1, 1, 1, 1]
+assert asked == [[1, 2, 3, 4, -5, 0, 7] + a + b + c, [1, 2, 3, 4, -5, 0, 3] + a + b]
+call(); call(c=None)
+assert len(asked) == 2 and reports == []
+""",
+    )
+
+
+def test_the_operator_allocates_launches_and_frees(built):
+    gpu_script(
+        built,
+        """
+answers.append(plan(handles[0], workspace=1000, zero=24))
+for _ in range(3):
+    torch.fake_forget()
+    result, lines = call()
+    assert [line for line in lines if not line.startswith(("push", "pop", "cuDevice"))] == [
+        "cuMemsetD8Async at=0x901000 value=0 count=24 stream=0x700",
+        "cuLaunchKernel grid=7,1,1 block=128,1,1 shared=0 stream=0x700 params="
+        + hexes(0x1000, 0x2008, 0x3001, 0x900000, 0x901000),
+    ]
+    assert (result.dtype, result.type, result.device, result.ndim) == (6, 1, 0, 2)
+    assert list(result.sizes[:2]) == [2, 5] and list(result.strides[:2]) == [5, 1] and result.data == 0x900000
+    workspace = torch.fake_allocated(1).contents
+    assert (workspace.dtype, workspace.ndim, workspace.sizes[0], workspace.strides[0]) == (0, 1, 1000, 1)
+assert len(asked) == 1 and torch.fake_allocations() == 2 and reports == []
+result, lines = call(c=None)
+assert hexes(0x1000, 0x2008, 0) in lines[-2]
+""",
+    )
+
+
+def test_each_device_has_its_own_plan_and_stream(built):
+    gpu_script(
+        built,
+        """
+answers.append(plan(handles[1]))
+x, w, bias = (tensor(list(t.sizes[:t.ndim]), list(t.strides[:t.ndim]), t.data, device=1) for t in (x, w, bias))
+result, lines = call(x, w, bias)
+assert result.device == 1 and "stream=0x701" in lines[1] and lines[0] == "push 0x1001" and lines[2] == "pop 0x1001"
+assert asked[0][5] == 1
+""",
+    )
+
+
+def test_tensors_that_do_not_belong_together_are_atens(built):
+    gpu_script(
+        built,
+        """
+answers.append(plan(handles[0]))
+elsewhere, on_cpu = tensor((4,), (1,), 0x2000, device=1), tensor((4,), (1,), 0x2000, type=0)
+deep = tensor((1,) * 16, (1,) * 16, 0x2000)
+wrong = [(elsewhere, w, bias), (x, elsewhere, bias), (x, w, elsewhere), (on_cpu, w, None), (x, on_cpu, None)]
+wrong += [(x, w, on_cpu), (deep, deep, None)]
+for a, b, c in wrong:
+    assert call(a, b, c) == (None, [])
+assert call(on_cpu, on_cpu, on_cpu, type=0) == (None, [])
+assert asked == [] and reports == []
+""",
+    )
+
+
+def test_a_failed_allocation_is_atens_this_time(built):
+    gpu_script(
+        built,
+        """
+answers.append(plan(handles[0], workspace=1000))
+for left, sentence in ((0, "the output (rank 2, dtype 6)"), (1, "a workspace of 1000 bytes")):
+    torch.fake_allocations_left(left)
+    assert call() == (None, [])
+    assert reports.pop() == sentence + " cannot be allocated on device 0: aten serves this call"
+torch.fake_allocations_left(-1)
+assert call()[0] and len(asked) == 1
+""",
+    )
+
+
+def test_a_failed_launch_is_atens_from_then_on(built):
+    gpu_script(
+        built,
+        """
+answers.append(plan(handles[0]))
+driver.fake_fail(b"cuLaunchKernel", 719)
+assert call()[0] is None
+driver.fake_fail(b"", 0)
+assert call() == (None, [])
+assert reports == ["cuLaunchKernel failed with error 719 (fake cuda error 719)"] and len(asked) == 1
+launcher.memo_clear()
+assert call()[0] and len(asked) == 2
+""",
+    )
+
+
+def test_an_empty_result_launches_nothing_and_needs_no_workspace(built):
+    gpu_script(
+        built,
+        """
+words = plan(handles[0], workspace=1000, zero=1000)
+words[words.index(7)] = 0
+words[3] = 0
+answers.append(words)
+result, lines = call()
+assert result.sizes[0] == 0 and lines == [] and torch.fake_allocations() == 1
+""",
+    )
+
+
+def test_the_operators_own_time_is_small(built, capsys):
+    out = gpu_script(
+        built,
+        """
+big = [tensor((32, 128, 28, 28), (100352, 1, 3584, 128), 0x1000 * i) for i in (1, 2, 3)]
+answers.append([native.PLAN_MAGIC, 6, 2, 2, 5, 5, 1, 0, 0, 0])
+references = [ctypes.byref(t) for t in big]
+print(min(torch.fake_time(100000, *references, scalars) for _ in range(5)))
+""",
+    )
+    with capsys.disabled():
+        print(f"\n  operator, all but torch's allocator and the driver: {float(out):.0f} ns a call", end="")
+    assert float(out) < 5000  # some 400 on an idle machine; CI machines are busy
 
 
 # ---- the binary -----------------------------------------------------------------------------------------------------
