@@ -1,15 +1,22 @@
-"""Which module knows how to size, cost and launch a kernel: by the structure tag in the kernel's name.
+"""Which module knows how to size, cost and launch a kernel: by the op and the structure tag in the kernel's name.
 
 A family has `shape_of(problem)` and `prepare(artifact)`, each worked out once; from the two `programs(prepared, shape)`
 and `estimate_us(prepared, shape, multiprocessors)`; and `launch(artifact, problem, handle, slots)`, which gives (steps,
 workspace bytes, zeroed bytes) for a plan. Standard library only.
 """
 
-from aotconv import gemm
+from aotconv import depthwise, gemm, hopper, weight
 
-FAMILIES = {"cl": gemm, "clodd": gemm, "flat": gemm, "any": gemm}
+FAMILIES = {"cl": gemm, "clodd": gemm, "flat": gemm, "any": gemm, "dw": depthwise, "dwany": depthwise}
+FAMILIES |= {name: hopper for name in ("pipe", "coop", "pp", "pipet", "coopt", "ppt", "pps")}
+
+
+def trials(artifact) -> tuple[dict, ...]:
+    """Arguments of `launch` that admission tries besides none: grids of few programs, splits."""
+    kind = family(artifact.kernel)
+    return kind.trials(artifact) if hasattr(kind, "trials") else ()
 
 
 def family(kernel: str):
     """The family of a kernel's name, such as fwd2d_cl_k3."""
-    return FAMILIES[kernel.split("_")[1]]
+    return weight if kernel.startswith("bwdw") else FAMILIES[kernel.split("_")[1]]

@@ -27,8 +27,8 @@ class Shape(NamedTuple):
     rows: int
     columns: int
     channels: int
-    taps: int
-    groups: int
+    taps: float   # that a row visits: a phase of a strided gradient meets only some
+    groups: int   # times phases
     bytes: int
 
 
@@ -49,7 +49,8 @@ def shape_of(problem: Problem) -> Shape:
     columns, channels = values["C_out"], values["C_in"]
     if problem.op == "bwd_input":
         columns, channels = channels, columns
-    return Shape(values["pixels"], columns, channels, values["taps"], problem.groups, problem.bytes)
+    phases = values["phases"]
+    return Shape(values["pixels"], columns, channels, values["taps"] / phases, problem.groups * phases, problem.bytes)
 
 
 def prepare(artifact: Artifact) -> Prepared:
@@ -88,4 +89,4 @@ def launch(artifact: Artifact, problem: Problem, handle: int, slots: dict[str, i
     shape, tile = shape_of(problem), artifact.tile
     rows, columns = -(-shape.rows // tile["BLOCK_M"]), -(-shape.columns // tile["BLOCK_N"])
     values = {**problem.values, "tiles_m": rows, "tiles_n": columns}
-    return [kernel_step(artifact, handle, rows * columns * problem.groups, values, slots)], 0, 0
+    return [kernel_step(artifact, handle, rows * columns * shape.groups, values, slots)], 0, 0

@@ -7,7 +7,7 @@ A transposed convolution is the `bwd_input` of the convolution with the same wei
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 
 OPS = ("fwd", "bwd_input", "bwd_weight")
 DIMS = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
@@ -117,9 +117,55 @@ def problem_values(p: Problem) -> dict[str, int]:
         values[f"kernel_{d}"] = p.w.sizes[2 + i]
         values[f"stride_{d}"], values[f"pad_{d}"], values[f"dil_{d}"] = p.stride[i], p.padding[i], p.dilation[i]
     values["taps"] = prod(p.w.sizes[2:])
-    values["pixels"] = p.x.sizes[0] * prod((p.x if p.op == "bwd_input" else p.y).sizes[2:])
+    values["pixels"], values["phases"] = p.x.sizes[0] * prod(p.y.sizes[2:]), 1
     values["reduction"] = reduction(p)
+    values["channels"], values["outputs"] = p.x.sizes[1], p.w.sizes[0]
+    if p.op == "bwd_input":
+        values.update(phase_values(p, dims))
     values["reach"] = max(abs(v) for v in window_reach(p))
+    values.update(map_values(p))
+    return values
+
+
+def map_values(p: Problem) -> dict[str, int]:
+    """What tensor maps have limits for. pitch: stride of the one axis that pixels (for w: taps) form, -1 where they form
+    none. apart: the least stride of a dimension with several elements. corner: how far a window's first position may lie
+    from the input's corners. span: of a window, less one."""
+    values = {
+        "x_pitch": pitch((p.x.sizes[0], *p.x.sizes[2:]), (p.x.strides[0], *p.x.strides[2:])),
+        "y_pitch": pitch((p.y.sizes[0], *p.y.sizes[2:]), (p.y.strides[0], *p.y.strides[2:])),
+        "w_pitch": pitch(p.w.sizes[2:], p.w.strides[2:]),
+        "stride": max(p.stride), "pad": max(p.padding),
+        "span": max((size - 1) * dil for size, dil in zip(p.w.sizes[2:], p.dilation)),
+        "corner": max(max(pad, abs((out - 1) * stride + 1 - size - pad) + 1)
+                      for size, out, stride, pad in zip(p.x.sizes[2:], p.y.sizes[2:], p.stride, p.padding)),
+    }
+    for tensor, layout in (("x", p.x), ("w", p.w)):
+        values[f"{tensor}_apart"] = min((s for n, s in zip(layout.sizes, layout.strides) if n > 1), default=1)
+    return values
+
+
+def pitch(sizes, strides) -> int:
+    """Stride of the one axis that these dimensions form (outermost first), 0 for one element, -1 where they form none."""
+    found, step = 0, 0
+    for size, stride in zip(reversed(sizes), reversed(strides)):
+        if size > 1:
+            if found and stride != step:
+                return -1
+            found, step = found or stride, stride * size
+    return found
+
+
+def phase_values(p: Problem, dims) -> dict[str, int]:
+    """How the gradient of the input is walked: input positions that leave the same remainder by the stride are a phase.
+
+    cell: positions of a phase; step: taps from one that meets the phase to the next; hop: output positions between them.
+    """
+    values = {"phases": prod(p.stride), "pixels": p.x.sizes[0]}
+    for d, size, stride, dil in zip(dims, p.x.sizes[2:], p.stride, p.dilation):
+        values[f"cell_{d}"] = -(-size // stride)
+        values[f"step_{d}"], values[f"hop_{d}"] = stride // gcd(stride, dil), dil // gcd(stride, dil)
+        values["pixels"] *= values[f"cell_{d}"]
     return values
 
 

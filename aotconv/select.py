@@ -9,6 +9,7 @@ from functools import cached_property
 
 from aotconv.families import family
 from aotconv.pack import Artifact, Pack
+from aotconv.plan import WORKSPACE_POINTERS
 from aotconv.problem import Problem
 from aotconv.target import Device
 
@@ -47,7 +48,8 @@ class Library:
 
     def candidate(self, artifact: Artifact) -> "Candidate":
         """What the artifact's kernel and dtype ask of a problem; tiles ask nothing more."""
-        promised = [(a.name, a.divisible) for a in artifact.arguments if a.divisible > 1]
+        promised = [(a.name.replace("_ptr", "_align"), a.divisible) for a in artifact.arguments
+                    if a.divisible > 1 and a.name not in WORKSPACE_POINTERS]
         narrow = any(a.kind == "i32" for a in artifact.arguments)
         return Candidate(artifact.kernel, family(artifact.kernel), self.kernels[artifact.kernel][2], tuple(promised), narrow, [])
 
@@ -63,10 +65,16 @@ class Library:
             return "not admitted: no record that these bytes passed on this target (AOTCONV_UNADMITTED=1 uses it all the same)"
         return None
 
+    def asked(self, problem: Problem) -> tuple:
+        """Kernels of the problem's op and rank in its arithmetic; IEEE ones are right where TF32 is allowed."""
+        key = (problem.op, problem.rank)
+        more = self.candidates.get((*key, "f32"), ()) if problem.arithmetic == "tf32" else ()
+        return self.candidates.get((*key, problem.arithmetic), ()) + more
+
     def ranked(self, problem: Problem) -> list[tuple[float, str, Artifact]]:
         """(estimated microseconds, kernel, artifact) of every applicable artifact, best first; ties by name."""
         rows, multiprocessors, shapes = [], self.device.multiprocessors, {}
-        for candidate in self.candidates.get((problem.op, problem.rank, problem.arithmetic), ()):
+        for candidate in self.asked(problem):
             if candidate.refusal(problem) is None:
                 kind = candidate.family
                 shape = shapes.get(kind) or shapes.setdefault(kind, kind.shape_of(problem))
@@ -109,7 +117,7 @@ class Candidate:
     kernel: str
     family: object
     constraints: tuple
-    promised: tuple[tuple[str, int], ...]  # arguments that the compiler was told are multiples of a number
+    promised: tuple[tuple[str, int], ...]  # values (of pointers: alignments) that the compiler was told are multiples
     narrow: bool                           # takes 32-bit integers
     artifacts: list
 
@@ -120,9 +128,8 @@ class Candidate:
             if not holds(values[name], relation, bound):
                 return f"{name} = {values[name]}, must be {relation} {bound}"
         for name, divisor in self.promised:
-            value = values[f"{name[0]}_align"] if name.endswith("_ptr") else values[name]
-            if value % divisor:
-                return f"{name} = {value}, must be a multiple of {divisor}"
+            if values[name] % divisor:
+                return f"{name} = {values[name]}, must be a multiple of {divisor}"
         if self.narrow and problem.largest_value > INT32_MAX:
             return f"a size or stride of {problem.largest_value} does not fit 32 bits"
         return None
@@ -136,4 +143,8 @@ def holds(value: int, relation: str, bound) -> bool:
         return value <= bound
     if relation == "==":
         return value == bound
+    if relation == ">=":
+        return value >= bound
+    if relation == "a multiple of":
+        return value % bound == 0
     raise ValueError(f"unknown relation {relation!r} in the dispatch module; install packs and runtime from one wheel")

@@ -7,10 +7,16 @@ than the pipeline and many times longer, several tiles each way, views and permu
 from dataclasses import dataclass, replace
 from math import prod
 
+from gen.cases_hopper import map_cases
 from aotconv.problem import Layout, Problem, channels_last, contiguous, forward_problem, with_op
 
 SPATIAL = {1: (61,), 2: (13, 11), 3: (5, 6, 7)}
 LONG = {1: (700,), 2: (29, 31), 3: (9, 11, 10)}
+
+VECTORS = ("cl", "clodd", "dw")     # layouts that read 16-byte channel vectors
+ANY_STRIDES = ("any", "dwany")      # layouts that take every stride; tested in row-major memory and in views
+DEPTHWISE = ("dw", "dwany")
+MAPPED = ("pipe", "coop", "pp")     # layouts that read tensor maps
 
 
 @dataclass(frozen=True)
@@ -47,28 +53,49 @@ SHAPES = (
 
 def cases(kernel_op: str, rank: int, layout: str, pin: int, index: str, dtype: str) -> list[Problem]:
     """The problems for one kernel and dtype; every one satisfies the kernel's constraints."""
-    vector = 16 // (4 if dtype in ("f32", "tf32") else 2) if layout.startswith("cl") else 1
-    problems = [shaped(shape, rank, vector, layout, pin, dtype) for shape in SHAPES]
-    if layout == "any":
+    if layout.startswith(MAPPED):
+        return map_cases(rank, layout.endswith("t"), dtype)
+    vector = 16 // (4 if dtype in ("f32", "tf32") else 2) if layout in VECTORS else 1
+    shapes = [depthwise(shape, layout) for shape in SHAPES] if layout in DEPTHWISE else SHAPES
+    problems = [shaped(shape, rank, vector, layout, pin, dtype) for shape in shapes]
+    if layout in ANY_STRIDES:
         problems += [odd_strides(p) for p in problems[1:6]]
-    if index == "i64" and kernel_op == "fwd":
+    if index == "i64":
         problems.append(far_apart(rank, dtype))
-    return [with_op(p, kernel_op) for p in problems]
+    return [in_memory_of(kernel_op, p) for p in problems]
+
+
+def depthwise(shape: Shape, layout: str) -> Shape:
+    """One input channel a group: the shape's channels become groups; a multiplier where the kernel takes one."""
+    return replace(shape, groups=shape.groups * shape.C_in, C_in=1, C_out=min(shape.C_out, 3) if layout == "dwany" else 1)
+
+
+def in_memory_of(op: str, p: Problem) -> Problem:
+    """The problem for `op`, its result dense as a fresh allocation is; only `fwd` and `bwd_input` have a bias."""
+    if op == "fwd":
+        return p
+    layout = channels_last if p.y == channels_last(p.y.sizes) else contiguous
+    if op == "bwd_weight":
+        return replace(with_op(p, op), w=p.w if p.w.align == 16 else contiguous(p.w.sizes), bias=None)
+    bias = contiguous((p.x.sizes[1],)) if p.bias else None
+    return replace(with_op(p, op), x=layout(p.x.sizes) if p.x.align < 16 else p.x, bias=bias)
 
 
 def shaped(shape: Shape, rank: int, vector: int, layout: str, pin: int, dtype: str) -> Problem:
     """The shape as a Problem in the kernel's own memory format."""
     kernel = pin or shape.kernel
+    groups, C_in = shape.groups, shape.C_in * vector
+    if layout in DEPTHWISE:
+        groups, C_in = shape.groups * vector, 1
     spatial = (LONG if shape.long else SPATIAL)[rank]
     last = lambda v, other: (v,) * (rank - 1) + (other,) if shape.skew else (v,) * rank
     kernels = (kernel,) * rank if pin else last(kernel, kernel + 2 if kernel > 1 else 1)
-    out_vector = 1 if layout == "clodd" else vector
-    C_out = shape.C_out * out_vector + (1 if layout == "clodd" else 0)
-    x = (shape.batch, shape.C_in * vector * shape.groups, *spatial)
-    w = (C_out * shape.groups, shape.C_in * vector, *kernels)
+    C_out = shape.C_out * (1 if layout in ("clodd", *DEPTHWISE) else vector) + (1 if layout == "clodd" else 0)
+    x = (shape.batch, C_in * groups, *spatial)
+    w = (C_out * groups, C_in, *kernels)
     return forward_problem(
         x, w, "f32" if dtype == "tf32" else dtype, last(shape.stride, shape.stride + 1), last(shape.pad, shape.pad + 1),
-        last(shape.dil, 1), shape.groups, shape.bias, layout != "any", tf32=dtype == "tf32",
+        last(shape.dil, 1), groups, shape.bias, layout not in ANY_STRIDES, tf32=dtype == "tf32",
     )
 
 

@@ -14,6 +14,7 @@ DEFAULT = Path(__file__).with_name("matrix.toml")
 TEMPLATES = Path(__file__).parent.parent / "templates"
 TABLES = ("format", "build", "budgets", "options", "seed", "kernel")
 RANKS, INDEXES = (1, 2, 3), ("i32", "i64")
+MAPS = ("", "im2col", "tiled")
 HALF = ("f16", "bf16")
 
 
@@ -23,13 +24,21 @@ class MatrixError(ValueError):
 
 @dataclass(frozen=True)
 class Entry:
-    """One [[kernel]] table: a template in several structures, and the configs that ship for each dtype."""
+    """One [[kernel]] table: a template in several structures, and the configs that ship for each dtype.
+
+    targets: names of the only targets it is compiled for; empty for all. maps: how x is read through a tensor map,
+    empty where every tensor is read through pointers. swapped: channels, not pixels, are the rows of the product.
+    """
 
     template: str
     kernels: tuple[Kernel, ...]
     vector: tuple[str, ...]
     unit: tuple[str, ...]
+    requires: tuple[tuple, ...]
     ship: tuple[tuple[str, tuple[Config, ...]], ...]
+    targets: tuple[str, ...] = ()
+    maps: str = ""
+    swapped: bool = False
 
     @property
     def variants(self) -> tuple[Variant, ...]:
@@ -74,6 +83,11 @@ class Matrix:
         return {kernel: entry for entry in self.entries for kernel in entry.kernels}
 
 
+def variants_for(matrix: Matrix, target: Target) -> tuple[Variant, ...]:
+    """What ships for one target, in the matrix's order."""
+    return tuple(v for entry in matrix.entries if not entry.targets or target.name in entry.targets for v in entry.variants)
+
+
 def load_matrix(path: Path = DEFAULT) -> Matrix:
     """Read and check a matrix file."""
     try:
@@ -113,16 +127,22 @@ def read_entry(path: Path, row: dict) -> Entry:
     template, op, layout = row.pop("template"), row.pop("op"), row.pop("layout")
     ranks, pins, index, ship = row.pop("ranks"), row.pop("pins"), row.pop("index", "i32"), row.pop("ship")
     vector, unit = tuple(row.pop("vector", ())), tuple(row.pop("unit", ()))
+    requires = tuple(map(tuple, row.pop("requires", ())))
+    targets, maps, swapped = tuple(row.pop("targets", ())), row.pop("maps", ""), row.pop("swapped", False)
     if row:
         raise MatrixError(f"{path}: unknown key {sorted(row)[0]!r} in [[kernel]] {template}/{layout}")
     if op not in OPS:
         raise MatrixError(f"{path}: op {op!r}, expected one of {', '.join(OPS)}")
     if index not in INDEXES or not set(ranks) <= set(RANKS):
         raise MatrixError(f"{path}: index {index!r} and ranks {ranks}, expected {' or '.join(INDEXES)} and some of {list(RANKS)}")
+    if maps not in MAPS:
+        raise MatrixError(f"{path}: maps {maps!r} in [[kernel]] {template}/{layout}, expected im2col or tiled, or no such key")
+    for name in targets:
+        Target.parse(name)
     if not (TEMPLATES / f"{template}.py.j2").is_file():
         raise MatrixError(f"{path}: template {template!r}, expected one in templates/: no {template}.py.j2 there")
     kernels = tuple(Kernel(op, rank, layout, pin, index) for rank in ranks for pin in pins)
-    return Entry(template, kernels, vector, unit, tuple(read_ship(path, ship)))
+    return Entry(template, kernels, vector, unit, requires, tuple(read_ship(path, ship)), targets, maps, swapped)
 
 
 def read_ship(path: Path, ship: dict):

@@ -14,12 +14,16 @@ INT32_MAX = 2**31 - 1
 # The largest tile and the largest window may be added to an index before it is compared.
 INDEX_HEADROOM = 2**16
 VECTOR_BYTES = 16
-CHANNELS = {"x": "C_in", "w": "C_in", "y": "C_out"}
+# Counts that a vector of a tensor's channels must divide; a kernel takes those that it needs.
+CHANNELS = {"x": ("C_in", "channels"), "w": ("C_in",), "y": ("C_out", "channels")}
+WORKSPACE_POINTERS = {"count_ptr": "*i32", "partial_ptr": "*fp32"}
 
 
 def constraints(kernel: Kernel, entry: Entry) -> list[tuple]:
     """What a problem must satisfy before `kernel` may serve it, besides the divisibility of its arguments."""
     rows = [(name, "==", value) for name, value in kernel.pins.items()]
+    rows += entry.requires
+    rows += map_constraints(kernel, entry) if entry.maps else []
     rows += [(f"{tensor}_c", "in", (0, 1)) for tensor in dict.fromkeys(entry.vector + entry.unit)]
     if kernel.index == "i32":
         rows += [(f"{tensor}_extent", "<=", INT32_MAX - INDEX_HEADROOM) for tensor in "xwy"]
@@ -27,17 +31,35 @@ def constraints(kernel: Kernel, entry: Entry) -> list[tuple]:
     return rows
 
 
+def map_constraints(kernel: Kernel, entry: Entry) -> list[tuple]:
+    """What tensor maps can say: 16-byte strides, a window's place and span in 16 bits shared by its dimensions."""
+    rows = [("groups", "==", 1), ("x_apart", ">=", 1), ("w_apart", ">=", 1), ("w_pitch", ">=", 0), ("y_pitch", ">=", 0)]
+    rows += [(f"{tensor}_c", "in", (0, 1)) for tensor in "xwy"]
+    rows += [(f"{tensor}_align", "a multiple of", VECTOR_BYTES) for tensor in "xwy"]
+    strides = ["w_o", "w_pitch", "y_pitch"]
+    if entry.maps == "tiled":
+        rows += [("taps", "==", 1), ("stride", "==", 1), ("pad", "==", 0), ("x_pitch", ">=", 0)]
+        strides += ["x_pitch"]
+    else:
+        bits = 16 // kernel.rank
+        rows += [("stride", "<=", 8), ("corner", "<=", 2 ** (bits - 1)), ("span", "<=", min(2**bits, 2**15) - 1)]
+        strides += [f"x_{name}" for name in ("n", *kernel.dims)]
+    return rows + [(name, "a multiple of", VECTOR_BYTES // 2) for name in strides]
+
+
 def aligned(entry: Entry) -> list[str]:
     """Names of the run-time arguments that are promised to be multiples of a vector (addresses: of 16 bytes)."""
     names = []
     for tensor in entry.vector:
-        names += [f"{tensor}_ptr", f"{tensor}_*", CHANNELS[tensor]]
+        names += [f"{tensor}_ptr", f"{tensor}_*", *CHANNELS[tensor]]
     return sorted(dict.fromkeys(names))
 
 
 def argument(name: str, index: str, promised: tuple[str, ...], dtype: str) -> Argument:
     """Kind and promised divisibility of the run-time argument `name`; `promised` is what the source lists."""
     held = any(fnmatch(name, pattern) for pattern in promised)
+    if name in WORKSPACE_POINTERS:
+        return Argument(name, "ptr", VECTOR_BYTES)
     if name.endswith("_ptr"):
         return Argument(name, "ptr", VECTOR_BYTES if held else 1)
     vector = VECTOR_BYTES // ITEMSIZE["f32" if dtype == "tf32" else dtype]

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 # Promised to the compiler to be multiples of 16 bytes; dispatch checks each one.
-ALIGNED = ("C_in", "C_out", "w_*", "w_ptr", "x_*", "x_ptr", "y_*", "y_ptr", )
+ALIGNED = ("C_in", "C_out", "channels", "w_*", "w_ptr", "x_*", "x_ptr", "y_*", "y_ptr", )
 
 
 
