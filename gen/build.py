@@ -35,7 +35,7 @@ def render(plan: Plan, place: Place) -> list[Path]:
     from gen.render import render_all
 
     toolchain, out = find_toolchain(), place.path
-    changed = render_all(plan.matrix, list(plan.variants), toolchain, out)
+    changed = render_all(plan.matrix, toolchain, out)
     texts = {
         out / "rejected.tsv": render_rejected(plan),
         out / "toolchain" / "triton.json": toolchain.text(),
@@ -50,7 +50,7 @@ def render_some(plan: Plan, place: Place, only: Only) -> list[Path]:
     """Write the selected kernels' sources and nothing else; returns those that changed."""
     from gen.render import environment, render_kernel
 
-    chosen = {v.kernel for target in plan.targets for v in plan.variants if only.picks(target, v)}
+    chosen = {v.kernel for target in plan.targets for v in plan.variants_for(target) if only.picks(target, v)}
     texts = {place.path / "kernels" / f"{kernel.name}.py": render_kernel(environment(), kernel, entry)
              for kernel, entry in plan.matrix.kernels.items() if kernel in chosen}
     return [path for path, text in texts.items() if write_if_changed(path, text)]
@@ -61,7 +61,7 @@ def repack(plan: Plan, place: Place, only: Only = Only(), say=print):
     with locked(place.path, say):
         targets = only.targets(plan)
         for target in targets:
-            pack(place.path, target, [ROOT / artifact_json(place, target, v) for v in plan.variants])
+            pack(place.path, target, [ROOT / artifact_json(place, target, v) for v in plan.variants_for(target)])
             if has_records(place, target):
                 write_table(place.path, target.name, ROOT / place.records)
         report(place.path, [target.name for target in targets], say)

@@ -113,7 +113,7 @@ def list_(matrix: MatrixOption = DEFAULT, out: OutOption = OUT, only: OnlyOption
     """Every variant that is built, with its target."""
     loaded, _, chosen = load(matrix, out, only)
     for target in loaded.targets:
-        for variant in loaded.variants:
+        for variant in loaded.variants_for(target):
             if chosen.picks(target, variant):
                 print(f"{target.name}\t{variant.name}")
 

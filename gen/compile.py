@@ -24,7 +24,7 @@ from aotconv.pack import LAUNCH_ABI, Argument, Artifact, artifact_row
 from aotconv.target import Target
 from gen import binary
 from gen.files import replace_file
-from gen.structure import argument
+from gen.structure import WORKSPACE_POINTERS, argument
 from gen.toolchain import CLEARED, ENVIRONMENT
 from gen.variants import Variant, parse_config, parse_kernel
 
@@ -36,7 +36,8 @@ MODULES = (
 )
 TRITON_TYPES = {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "tf32": "fp32"}
 PRECISION = {"f32": "ieee", "tf32": "tf32"}
-PARAMETER_BYTES = {"ptr": 8, "i32": 4, "i64": 8, "scratch": 8}
+PARAMETER_BYTES = {"ptr": 8, "i32": 4, "i64": 8, "scratch": 8, "im2col": 128, "tiled": 128, "unread32": 4, "unread64": 8}
+MAX_REGISTERS = "BLOCK_R"  # the tile's letter r: registers a thread may have, so that more programs fit a multiprocessor
 SCRATCH = (Argument("global_scratch", "scratch"), Argument("profile_scratch", "scratch"))
 
 
@@ -68,24 +69,42 @@ class Job:
 
 @dataclass(frozen=True)
 class Call:
-    """What the compiler is told of one variant: parameter names in order, literals, run-time arguments, options."""
+    """What the compiler is told of one variant: parameter names in order, literals, run-time arguments, options.
+
+    maps: name of a tensor map -> (kind, dimensions of its tensor, box). A kernel with maps is Gluon's, else Triton's.
+    """
 
     names: tuple[str, ...]
     constants: dict
     arguments: tuple[Argument, ...]
     options: dict
+    maps: dict
 
 
 def read_call(job: Job, variant: Variant) -> Call:
     """Read from the source's text, so that what is current is told without Triton."""
     names = next(tuple(a.arg for a in node.args.args) for node in job.tree.body
                  if isinstance(node, ast.FunctionDef) and node.name == variant.kernel.name)
-    aligned = next(ast.literal_eval(node.value) for node in job.tree.body
-                   if isinstance(node, ast.Assign) and node.targets[0].id == "ALIGNED")
-    constants = {**variant.config.constants, "PRECISION": PRECISION.get(variant.dtype)}
+    listed = {node.targets[0].id: ast.literal_eval(node.value) for node in job.tree.body
+              if isinstance(node, ast.Assign) and node.targets[0].id in ("ALIGNED", "MAPS")}
+    tile = variant.config.constants
+    constants = {**tile, "PRECISION": PRECISION.get(variant.dtype), "STAGES": variant.config.stages, "WARPS": variant.config.warps}
     constants = {name: value for name, value in constants.items() if name in names}
-    arguments = tuple(argument(n, variant.kernel.index, aligned, variant.dtype) for n in names if n not in constants)
-    return Call(names, constants, arguments, compile_options(job, variant))
+    maps = {name: (kind, rank, tuple(tile.get(side, side) for side in box)) for name, (kind, rank, box) in listed.get("MAPS", {}).items()}
+    arguments = tuple(a for n in names if n not in constants for a in expand(n, maps, variant, listed["ALIGNED"]))
+    return Call(names, constants, arguments, compile_options(job, variant), maps)
+
+
+def expand(name: str, maps: dict, variant: Variant, aligned: tuple[str, ...]):
+    """The binary's parameters for one argument of the source. A tensor map brings its sizes and strides, which our
+    kernels do not read."""
+    if name in maps:
+        kind, rank, _ = maps[name]
+        yield Argument(name, kind)
+        yield from (Argument(f"{name}_size{i}", "unread32") for i in range(rank))
+        yield from (Argument(f"{name}_stride{i}", "unread64") for i in range(rank))
+    else:
+        yield argument(name, variant.kernel.index, aligned, variant.dtype)
 
 
 def main(arguments=None) -> int:
@@ -167,11 +186,11 @@ def compile_variant(job: Job, variant: Variant):
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
+    from triton.experimental.gluon._runtime import GluonASTSource
 
     call = read_call(job, variant)
-    pointer = f"*{TRITON_TYPES[variant.dtype]}"
-    kinds = {a.name: pointer if a.kind == "ptr" else a.kind for a in call.arguments}
-    source = ASTSource(
+    kinds = {a.name: triton_type(a, call, variant) for a in call.arguments}
+    source = (GluonASTSource if call.maps else ASTSource)(
         getattr(load_module(job), variant.kernel.name), {n: kinds.get(n, "constexpr") for n in call.names},
         constexprs={(call.names.index(n),): value for n, value in call.constants.items()},
         attrs={(call.names.index(a.name),): [["tt.divisibility", a.divisible]] for a in call.arguments if a.divisible > 1},
@@ -180,7 +199,31 @@ def compile_variant(job: Job, variant: Variant):
     started = time.perf_counter()
     kernel = triton.compile(source, target=target, options=call.options)
     seconds = time.perf_counter() - started
-    return describe(kernel, variant, job.target, call.arguments + SCRATCH), kernel.asm[job.target.binary], seconds
+    return describe(kernel, variant, job.target, call), kernel.asm[job.target.binary], seconds
+
+
+def triton_type(argument: Argument, call: Call, variant: Variant) -> str:
+    """How Triton spells an argument's type."""
+    if argument.kind == "ptr":
+        return WORKSPACE_POINTERS.get(argument.name, f"*{TRITON_TYPES[variant.dtype]}")
+    if argument.name not in call.maps:
+        return argument.kind
+    kind, rank, box = call.maps[argument.name]
+    element = TRITON_TYPES[variant.dtype]
+    layout = f"NVMMASharedLayout(swizzle_byte_width={swizzle_bytes(box, variant)}, element_bitwidth={8 * element_bytes(variant)}, rank={len(box)})"
+    if kind == "im2col":  # without input_rank Triton takes the tensor's dimensions from the box, which has two
+        return f"tensordesc_im2col<{element}[{','.join(map(str, box))}],input_rank={rank},{layout}>"
+    return f"tensordesc<{element}[{','.join(map(str, box))}],{layout}>"
+
+
+def swizzle_bytes(box: tuple[int, ...], variant: Variant) -> int:
+    """The widest swizzle that divides a row of the box: shared memory is then read without bank conflicts."""
+    row = box[-1] * element_bytes(variant)
+    return next(width for width in (128, 64, 32, 1) if row % width == 0)
+
+
+def element_bytes(variant: Variant) -> int:
+    return 2 if variant.dtype in ("f16", "bf16") else 4
 
 
 def load_module(job: Job) -> types.ModuleType:
@@ -193,6 +236,8 @@ def load_module(job: Job) -> types.ModuleType:
 def compile_options(job: Job, variant: Variant) -> dict:
     """Triton's options, nothing left to be inferred."""
     options = {"num_warps": variant.config.warps, "num_stages": variant.config.stages, "enable_fp_fusion": True}
+    if registers := variant.config.constants.get(MAX_REGISTERS):
+        options["maxnreg"] = registers
     if job.target.backend == "cuda":
         return options
     hip = dict(job.options)
@@ -203,8 +248,9 @@ def compile_options(job: Job, variant: Variant) -> dict:
     return {**options, **hip}
 
 
-def describe(kernel, variant: Variant, target: Target, arguments: tuple[Argument, ...]) -> Artifact:
+def describe(kernel, variant: Variant, target: Target, call: Call) -> Artifact:
     """The Artifact, its argument list checked against the binary's own."""
+    arguments = call.arguments + SCRATCH
     meta, data = kernel.metadata, kernel.asm[target.binary]
     facts = binary.cubin_facts(data, meta.name) if target.backend == "cuda" else binary.hsaco_facts(kernel.asm["amdgcn"])
     expected = tuple(PARAMETER_BYTES[a.kind] for a in arguments)
@@ -214,7 +260,13 @@ def describe(kernel, variant: Variant, target: Target, arguments: tuple[Argument
         variant.name, variant.kernel.name, variant.dtype, variant.config.constants, meta.name,
         meta.num_warps, meta.num_warps * target.warp_size, meta.shared, meta.num_ctas, meta.global_scratch_size or 0,
         facts.registers, facts.spills, arguments, hashlib.sha256(data).hexdigest(), len(data),
+        descriptors=tuple(describe_map(*pair) for pair in zip(call.maps, meta.tensordesc_meta or (), strict=True)),
     )
+
+
+def describe_map(name: str, meta: dict) -> dict:
+    """What a launch must encode: the compiler may have made the box smaller than the tile, and then moves several."""
+    return {"name": name, "box": list(meta["block_size"]), "swizzle": meta["swizzle"]}
 
 
 def write_artifact(folder: Path, variant: Variant, job: Job, artifact: Artifact, data: bytes, seconds: float):

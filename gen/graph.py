@@ -67,7 +67,7 @@ def present(names) -> tuple[str, ...]:
 def edges(plan: Plan, place: Place) -> list[Edge]:
     """Every build statement; the longest compilations first, so that none of them ends alone."""
     compiles = [compile_edge(plan, place, target, kernel, variants)
-                for target in plan.targets for kernel, variants in plan.kernels.items()]
+                for target in plan.targets for kernel, variants in plan.kernels_for(target).items()]
     compiles.sort(key=lambda edge: -edge.seconds)
     packs = [pack_edge(plan, place, target) for target in plan.targets]
     tables = [table_edge(place, target) for target in plan.targets if has_records(place, target)]
@@ -92,7 +92,7 @@ def artifact_json(place: Place, target: Target, variant: Variant) -> str:
 
 def pack_edge(plan: Plan, place: Place, target: Target) -> Edge:
     return Edge(
-        "pack", (place("packs", f"{target.name}.pack"),), tuple(artifact_json(place, target, v) for v in plan.variants),
+        "pack", (place("packs", f"{target.name}.pack"),), tuple(artifact_json(place, target, v) for v in plan.variants_for(target)),
         (place("toolchain", "triton.json"), *present(PACK_MODULES)), (("target", target.name),),
         side=(place("packs", f"{target.name}.json"),),
     )
@@ -120,7 +120,7 @@ def goals(plan: Plan, place: Place, only: Only) -> list[str]:
     if not only.fields:
         return []
     if not only.whole_targets:
-        return [artifact_json(place, t, v) for t in plan.targets for v in plan.variants if only.picks(t, v)]
+        return [artifact_json(place, t, v) for t in plan.targets for v in plan.variants_for(t) if only.picks(t, v)]
     found = [place("launcher.so")]
     for target in only.targets(plan):
         found += [place("packs", f"{target.name}.pack"), place("packs", f"{target.name}.json")]

@@ -33,7 +33,7 @@ class Only:
 
     def targets(self, plan: Plan) -> list[Target]:
         """Targets of which anything is selected."""
-        return [t for t in plan.targets if any(self.picks(t, v) for v in plan.variants)]
+        return [t for t in plan.targets if any(self.picks(t, v) for v in plan.variants_for(t))]
 
 
 def parse_only(text: str, plan: Plan) -> Only:
@@ -48,7 +48,7 @@ def parse_only(text: str, plan: Plan) -> Only:
 def check_values(field: str, values: str, plan: Plan) -> frozenset[str]:
     if field not in FIELDS:
         raise OnlyError(f"--only has no field {field!r}; known are {', '.join(FIELDS)}, as in target=sm_90a,dtype=f16|bf16")
-    known = dict.fromkeys(FIELDS[field](t, v) for t in plan.targets for v in plan.variants)
+    known = dict.fromkeys(FIELDS[field](t, v) for t in plan.targets for v in plan.variants_for(t))
     for value in values.split("|"):
         if value not in known:
             raise OnlyError(f"--only {field}={value}: known are {', '.join(known)}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from aotconv.target import Target
-from gen.matrix import Matrix, MatrixError
+from gen.matrix import Matrix, MatrixError, variants_for
 from gen.rules import select
 from gen.variants import Kernel, Variant
 
@@ -33,7 +33,8 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that will be built, in order, and everything that will not, with its reason."""
+    """Everything that will be built, in order, and everything that will not, with its reason. `variants` are those of
+    any target; what one target gets is `variants_for(target)`."""
 
     matrix: Matrix
     variants: tuple[Variant, ...]
@@ -42,7 +43,15 @@ class Plan:
     @cached_property
     def kernels(self) -> dict[Kernel, tuple[Variant, ...]]:
         """Kernels in order, each with its variants."""
-        return {k: tuple(v for v in self.variants if v.kernel == k) for k in dict.fromkeys(v.kernel for v in self.variants)}
+        return by_kernel(self.variants)
+
+    def variants_for(self, target: Target) -> tuple[Variant, ...]:
+        """What one target gets, in order."""
+        return variants_for(self.matrix, target)
+
+    def kernels_for(self, target: Target) -> dict[Kernel, tuple[Variant, ...]]:
+        """The target's kernels in order, each with its variants."""
+        return by_kernel(self.variants_for(target))
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -50,8 +59,13 @@ class Plan:
 
     def estimate(self, target: Target) -> Estimate:
         seconds, kilobytes = COST[target.name]
-        count = len(self.variants)
-        return Estimate(count, count * kilobytes / 1000, count * seconds + len(self.kernels) * START_SECONDS)
+        count = len(self.variants_for(target))
+        return Estimate(count, count * kilobytes / 1000, count * seconds + len(self.kernels_for(target)) * START_SECONDS)
+
+
+def by_kernel(variants: tuple[Variant, ...]) -> dict[Kernel, tuple[Variant, ...]]:
+    """Kernels in order, each with its variants."""
+    return {k: tuple(v for v in variants if v.kernel == k) for k in dict.fromkeys(v.kernel for v in variants)}
 
 
 def make_plan(matrix: Matrix) -> Plan:

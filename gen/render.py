@@ -5,10 +5,10 @@ from pathlib import Path
 import jinja2
 
 from gen.files import write_if_changed
-from gen.matrix import Entry, Matrix
+from gen.matrix import Entry, Matrix, variants_for
 from gen.structure import aligned, constraints
 from gen.toolchain import Toolchain
-from gen.variants import Kernel, Variant
+from gen.variants import Kernel
 
 TEMPLATES = Path(__file__).parent.parent / "templates"
 DISPATCH_FORMAT = 1
@@ -27,7 +27,7 @@ def render_kernel(env: jinja2.Environment, kernel: Kernel, entry: Entry) -> str:
     template = f"{entry.template}.py.j2"
     return env.get_template(template).render(
         template=template, name=kernel.name, dims=list(kernel.dims), pins=kernel.pins, index=kernel.index,
-        vector=entry.vector, aligned=aligned(entry),
+        vector=entry.vector, aligned=aligned(entry), gather=entry.maps == "im2col", swapped=entry.swapped,
     )
 
 
@@ -40,13 +40,14 @@ def render_dispatch(env: jinja2.Environment, matrix: Matrix, toolchain: Toolchai
     )
 
 
-def render_manifest(variants: list[Variant], matrix: Matrix) -> str:
+def render_manifest(matrix: Matrix) -> str:
     """What is compiled, a line for each target and variant; what ships is decided by this and nothing else."""
-    rows = [f"{target.name}\t{v.kernel.name}\t{v.dtype}\t{v.config.name}" for target in matrix.targets for v in variants]
+    rows = [f"{target.name}\t{v.kernel.name}\t{v.dtype}\t{v.config.name}"
+            for target in matrix.targets for v in variants_for(matrix, target)]
     return "target\tkernel\tdtype\tconfig\n" + "\n".join(rows) + "\n"
 
 
-def render_all(matrix: Matrix, variants: list[Variant], toolchain: Toolchain, out: Path) -> list[Path]:
+def render_all(matrix: Matrix, toolchain: Toolchain, out: Path) -> list[Path]:
     """Write every rendered file under `out`; returns those that changed. Stale kernels go once all is written."""
     env = environment()
     sources = {out / "kernels" / f"{kernel.name}.py": render_kernel(env, kernel, entry)
@@ -55,7 +56,7 @@ def render_all(matrix: Matrix, variants: list[Variant], toolchain: Toolchain, ou
         out / "__init__.py": '"""Written by `python -m gen render` and `build`; never by hand."""\n',
         out / "kernels" / "__init__.py": "",
         out / "dispatch.py": render_dispatch(env, matrix, toolchain),
-        out / "manifest.tsv": render_manifest(variants, matrix),
+        out / "manifest.tsv": render_manifest(matrix),
     }
     changed = [path for path, text in {**sources, **others}.items() if write_if_changed(path, text)]
     for path in (out / "kernels").glob("*.py"):

@@ -31,7 +31,7 @@ def target_table(plan: Plan, only: Only) -> Table:
     table = Table("target", "artifacts", "MB", "CPU seconds", title="Estimates by target")
     for target in only.targets(plan):
         e = plan.estimate(target)
-        share = sum(only.picks(target, v) for v in plan.variants) / len(plan.variants)
+        share = sum(only.picks(target, v) for v in plan.variants_for(target)) / max(len(plan.variants_for(target)), 1)
         table.add_row(target.name, f"{e.artifacts * share:.0f}", f"{e.megabytes * share:.1f}", f"{e.cpu_seconds * share:.0f}")
     table.add_row("budget each", f"{budget.artifacts}", f"{budget.megabytes:.1f}", f"{budget.cpu_seconds:.0f}")
     return table

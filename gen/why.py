@@ -33,7 +33,8 @@ def explain_kernel(name: str, plan: Plan) -> list[str]:
 
 def explain_variant(variant: Variant, plan: Plan, place: Place) -> list[str]:
     if variant in plan.variants:
-        return [f"{variant.name} for {target.name}: {fate(variant, target, place)}" for target in plan.targets]
+        return [f"{variant.name} for {target.name}: {fate(variant, target, place)}"
+                for target in plan.targets if variant in plan.variants_for(target)]
     reason = dict(plan.rejected).get(variant)
     if reason is None:
         known = sorted({v.config.name for v in candidates(plan.matrix) if (v.kernel, v.dtype) == (variant.kernel, variant.dtype)})

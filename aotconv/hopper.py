@@ -1,0 +1,227 @@
+"""The Hopper family: implicit GEMM through tensor maps, in three schedules (docs/hopper.md says how they work).
+
+Serves the layouts pipe, coop, pp, their tiled twins (a `t` at the end) and their swapped ones (`s`) of `fwd`. Standard
+library only. The cost is the time of the busiest multiprocessor; its numbers stand in one table for each schedule.
+"""
+
+from typing import NamedTuple
+
+from aotconv import gemm
+from aotconv.pack import Artifact
+from aotconv.plan import kernel_step
+from aotconv.problem import ITEMSIZE, Problem
+
+MULTIPROCESSORS = 132                  # where the device is not known better
+MAX_SPLITS, MIN_STEPS = 16, 4          # of a reduction; a split of fewer steps spends its time on the sum
+COUNTER_BYTES, PARTIAL_BYTES, ALIGN = 4, 4, 256
+STRIDE_BYTES = 16                      # what a tensor map's strides are multiples of
+# CUtensorMapDataType, and the words that end a recipe.
+MAP_DTYPES = {"f16": 6, "bf16": 9, "f32": 7, "tf32": 11}
+TILED, IM2COL = 0, 1
+PROMOTE_128, FILL_ZERO = 2, 0
+
+
+class Schedule(NamedTuple):
+    """Microseconds of one multiprocessor, of an H200 in bf16. Matrix work of a step overlaps with loads, not with `step`."""
+
+    start: float      # from the launch to the first product
+    tile: float       # each tile's end, where nothing hides it
+    step: float       # the least a step of one program takes
+    hidden: float     # the part of a tile's end that another tile's products cover
+
+
+SCHEDULES = {
+    "pipe": Schedule(start=1.2, tile=1.0, step=0.10, hidden=0.0),
+    "coop": Schedule(start=1.4, tile=1.0, step=0.10, hidden=0.0),
+    "pp": Schedule(start=1.4, tile=1.0, step=0.10, hidden=0.8),
+}
+LAUNCH_US = 1.5
+FLOPS_US = {"f16": 5.6e6, "bf16": 5.6e6, "tf32": 2.8e6}   # of one multiprocessor
+FRAGMENT_US = 0.02                                       # of each 64 rows and step: what small tiles lose
+LOAD_BYTES_US = 75_000                                   # what one multiprocessor brings into shared memory
+MEMORY_BYTES_US = 3.8e6                                  # of the device
+SPLIT_US, PARTIAL_BYTES_US = 1.2, 60_000                 # the sum of a split tile: its start, and what one program reads
+
+
+class Shape(NamedTuple):
+    """rows (pixels) x columns (output channels), and what is summed."""
+
+    rows: int
+    columns: int
+    channels: int
+    taps: int
+    bytes: int
+
+
+class Prepared(NamedTuple):
+    """What an estimate needs of an artifact, worked out once."""
+
+    schedule: str
+    m: int
+    n: int
+    k: int
+    resident: int
+    step_us: float      # matrix work or loads of one step of one tile, whichever takes longer
+    store_us: float     # a tile's output
+
+
+class Work(NamedTuple):
+    """How a problem is cut up: a unit is one split of one tile."""
+
+    tiles_m: int
+    tiles_n: int
+    steps: int
+    splits: int
+
+    @property
+    def units(self) -> int:
+        return self.tiles_m * self.tiles_n * self.splits
+
+
+def schedule_of(kernel: str) -> str:
+    """pipe, coop or pp, of a kernel's name."""
+    layout = kernel.split("_")[1]
+    return layout if layout in SCHEDULES else layout[:-1]
+
+
+def shape_of(problem: Problem) -> Shape:
+    """The problem's Shape."""
+    v = problem.values
+    return Shape(v["pixels"], v["C_out"], v["C_in"], v["taps"], problem.bytes)
+
+
+def prepare(artifact: Artifact) -> Prepared:
+    """The artifact's Prepared."""
+    tile, size = artifact.tile, ITEMSIZE.get(artifact.dtype, 4)
+    m, n, k = tile["BLOCK_M"], tile["BLOCK_N"], tile["BLOCK_K"]
+    work = 2 * m * n * k / FLOPS_US[artifact.dtype] + FRAGMENT_US * m / 64
+    load = (m + n) * k * size / LOAD_BYTES_US
+    return Prepared(schedule_of(artifact.kernel), m, n, k, gemm.resident(artifact), max(work, load), m * n * size / LOAD_BYTES_US)
+
+
+def work(prepared: Prepared, shape: Shape, multiprocessors: int) -> Work:
+    """The best way to cut the problem up: splits only where the schedule has them and they pay."""
+    tiles_m, tiles_n = -(-shape.rows // prepared.m), -(-shape.columns // prepared.n)
+    steps = shape.taps * -(-shape.channels // prepared.k)
+    whole = Work(tiles_m, tiles_n, steps, 1)
+    if prepared.schedule != "coop":
+        return whole
+    fitting = multiprocessors * prepared.resident // whole.units
+    limit = min(steps // MIN_STEPS, MAX_SPLITS)
+    choices = [whole] + [whole._replace(splits=s) for s in {2, 3, fitting} if 1 < s <= limit and whole.units * s <= 8 * multiprocessors]
+    return min(choices, key=lambda w: busy_us(prepared, w, multiprocessors))
+
+
+def busy_us(prepared: Prepared, w: Work, multiprocessors: int) -> float:
+    """Microseconds of the multiprocessor that has the most to do."""
+    s = SCHEDULES[prepared.schedule]
+    units = -(-w.units // multiprocessors)
+    together = min(prepared.resident, units)
+    turns = -(-units // together)
+    steps = -(-w.steps // w.splits)
+    loop = max(units * steps * prepared.step_us, turns * steps * s.step)
+    end = s.tile + prepared.store_us
+    if w.splits > 1:
+        end += SPLIT_US + w.splits * PARTIAL_BYTES * prepared.m * prepared.n / PARTIAL_BYTES_US
+    starts = turns if prepared.schedule == "pipe" else 1
+    return starts * s.start + loop + end * (1 + (turns - 1) * (1 - s.hidden))
+
+
+def programs(prepared: Prepared, shape: Shape) -> int:
+    """An upper bound of the flat grid."""
+    return -(-shape.rows // prepared.m) * -(-shape.columns // prepared.n)
+
+
+def estimate_us(prepared: Prepared, shape: Shape, multiprocessors: int) -> float:
+    """Microseconds, for ranking."""
+    busy = busy_us(prepared, work(prepared, shape, multiprocessors), multiprocessors)
+    return LAUNCH_US + max(busy, shape.bytes / MEMORY_BYTES_US)
+
+
+def launch(artifact: Artifact, problem: Problem, handle: int, slots: dict[str, int], multiprocessors: int = MULTIPROCESSORS,
+           cap: int | None = None, splits: int | None = None):
+    """(steps, workspace bytes, zeroed bytes). cap, splits: at most so many programs, just so many splits, for tests."""
+    prepared, shape = prepare(artifact), shape_of(problem)
+    w = work(prepared, shape, multiprocessors)
+    if splits:
+        w = w._replace(splits=max(min(splits, w.steps), 1))
+    grid = w.units
+    if prepared.schedule != "pipe":
+        grid = min(grid, multiprocessors * prepared.resident, cap or grid)
+    counters = partials = 0
+    if w.splits > 1:
+        counters = -(-w.tiles_m * w.tiles_n * COUNTER_BYTES // ALIGN) * ALIGN
+        partials = w.units * prepared.m * prepared.n * PARTIAL_BYTES
+    values = {**problem.values, **w._asdict()}
+    recipes = {d["name"]: recipe(d, artifact, problem, slots) for d in artifact.descriptors}
+    step = kernel_step(artifact, handle, grid, values, slots, {"count": 0, "partial": counters}, recipes)
+    return [step], counters + partials, counters
+
+
+def trials(artifact: Artifact) -> tuple[dict, ...]:
+    """Arguments of `launch` that admission tries besides none: several tiles to a program, and splits."""
+    schedule = schedule_of(artifact.kernel)
+    if schedule == "pipe":
+        return ()
+    caps = ({"cap": 1}, {"cap": 3})
+    return caps if schedule == "pp" else (*caps, {"splits": 2}, {"splits": 5, "cap": 3})
+
+
+# --- tensor maps: innermost dimension first, strides in bytes of all but the first ---------------------------------
+
+
+def recipe(descriptor: dict, artifact: Artifact, problem: Problem, slots: dict[str, int]) -> list[int]:
+    """The words from which the launcher encodes a map for each call's own addresses."""
+    tensor = descriptor["name"][0]
+    head = [slots[tensor], 0]
+    tail = [descriptor["swizzle"], PROMOTE_128, FILL_ZERO]
+    dtype, box = MAP_DTYPES[artifact.dtype], descriptor["box"]
+    dims, strides = MATRICES[tensor](problem)
+    kind = next(a.kind for a in artifact.arguments if a.name == descriptor["name"])
+    if kind == "im2col":
+        dims, strides = x_tensor(problem)
+        lower, upper = corners(problem)
+        pixels, channels = box
+        place = [*lower, *upper, channels, pixels, 1, *reversed(problem.stride), 1]
+        return [*head, IM2COL, dtype, len(dims), *dims, *byte_strides(dims, strides, problem), *place, *tail]
+    place = [*reversed(box), *[1] * len(dims)]
+    return [*head, TILED, dtype, len(dims), *dims, *byte_strides(dims, strides, problem), *place, *tail]
+
+
+def x_tensor(p: Problem):
+    """x as it is: channels, then the spatial dimensions from the innermost, then the batch."""
+    return [p.x.sizes[1], *reversed(p.x.sizes[2:]), p.x.sizes[0]], [*reversed(p.x.strides[2:]), p.x.strides[0]]
+
+
+def x_matrix(p: Problem):
+    """x of a convolution of one tap: channels, pixels."""
+    return [p.x.sizes[1], p.values["pixels"]], [p.values["x_pitch"]]
+
+
+def w_matrix(p: Problem):
+    """w: input channels, taps, output channels. A step past the last channel reads zeros, not the next tap."""
+    return [p.w.sizes[1], p.values["taps"], p.w.sizes[0]], [p.values["w_pitch"], p.w.strides[0]]
+
+
+def y_matrix(p: Problem):
+    """y: output channels, pixels."""
+    return [p.y.sizes[1], p.values["pixels"]], [p.values["y_pitch"]]
+
+
+MATRICES = {"x": x_matrix, "w": w_matrix, "y": y_matrix}
+
+
+def corners(p: Problem):
+    """(lower, upper) of the box in which a tap's first position moves, innermost dimension first; upper counts from the end."""
+    numbers = list(zip(p.x.sizes[2:], p.y.sizes[2:], p.stride, p.padding))[::-1]
+    return [-pad for *_, pad in numbers], [(out - 1) * stride + 1 - size - pad for size, out, stride, pad in numbers]
+
+
+def byte_strides(dims: list[int], strides: list[int], p: Problem) -> list[int]:
+    """Strides of dims 1 and up. A dimension of size 1 may have any stride; it gets one that the encoder accepts."""
+    size, found, span = ITEMSIZE[p.dtype], [], dims[0] * ITEMSIZE[p.dtype]
+    for length, stride in zip(dims[1:], strides):
+        step = stride * size if length > 1 else -(-span // STRIDE_BYTES) * STRIDE_BYTES
+        found.append(step)
+        span = max(span, step * length)
+    return found

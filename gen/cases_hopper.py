@@ -1,0 +1,70 @@
+"""Problems for the kernels that read tensor maps. Standard library only.
+
+Channel counts of every residue that 16-byte strides allow, tiles that span images, reductions shorter than the ring
+and far longer, many tiles, every mix of stride, padding and dilation, views that leave gaps. Small grids and splits are
+tried on each of them by gen/admit.py.
+"""
+
+from dataclasses import replace
+
+from aotconv.problem import Layout, Problem, channels_last, forward_problem
+
+# (batch, C_in, C_out), spatial sizes by rank, and the rest of forward_problem's arguments; the last of a geometry's
+# pair is for the innermost dimension. Channels are in vectors of 16 bytes.
+SMALL, MIDDLE, WIDE, TINY = ({1: (61,), 2: (13, 11), 3: (5, 6, 7)}, {1: (90,), 2: (9, 10), 3: (4, 5, 5)},
+                             {1: (700,), 2: (29, 31), 3: (9, 11, 10)}, {1: (7,), 2: (5, 3), 3: (3, 2, 3)})
+GATHERED = (
+    ((1, 1, 1), TINY, dict(kernel=(1, 1))),
+    ((2, 3, 5), SMALL, dict(padding=(1, 1), bias=True)),
+    ((3, 5, 9), SMALL, dict(kernel=(3, 5), stride=(2, 3), padding=(1, 2))),
+    ((1, 9, 3), SMALL, dict(padding=(4, 4), dilation=(2, 2), bias=True)),
+    ((2, 17, 33), WIDE, dict(padding=(3, 3), dilation=(3, 1))),
+    ((9, 33, 17), TINY, dict(kernel=(2, 3), stride=(1, 2), padding=(0, 1), bias=True)),
+    ((1, 8, 8), WIDE, dict(padding=(1, 1))),
+    ((40, 2, 41), MIDDLE, dict(padding=(1, 1), bias=True)),
+    ((2, 129, 9), MIDDLE, dict(kernel=(1, 1), stride=(2, 2))),
+    ((3, 65, 7), TINY, dict(padding=(1, 1), bias=True)),
+    ((1, 4, 16), WIDE, dict(kernel=(8, 4), stride=(8, 4))),
+    ((2, 6, 4), TINY, dict(kernel=(1, 1), padding=(2, 3))),
+)
+MATRICES = (
+    ((1, 1, 1), TINY, {}),
+    ((2, 3, 5), SMALL, dict(bias=True)),
+    ((1, 9, 17), WIDE, {}),
+    ((2, 129, 9), MIDDLE, dict(bias=True)),
+    ((40, 33, 41), MIDDLE, {}),
+    ((3, 65, 7), TINY, dict(bias=True)),
+)
+
+
+def map_cases(rank: int, tiled: bool, dtype: str) -> list[Problem]:
+    """The problems for one kernel and dtype."""
+    rows = [(sizes, spatial, {"kernel": (1, 1), **more}) for sizes, spatial, more in MATRICES] if tiled else GATHERED
+    problems = [problem(rank, dtype, *row) for row in rows]
+    return problems + [with_gaps(p, tiled) for p in problems[1:4]]
+
+
+def problem(rank: int, dtype: str, sizes, spatial, more: dict) -> Problem:
+    """One row of the tables above."""
+    vector = 4 if dtype == "tf32" else 8
+    batch, C_in, C_out = sizes[0], sizes[1] * vector, sizes[2] * vector
+    more = dict(more)
+    bias = more.pop("bias", False)
+    geometry = {name: spread(pair, rank) for name, pair in more.items()}
+    kernel = geometry.pop("kernel", (3,) * rank)
+    return forward_problem((batch, C_in, *spatial[rank]), (C_out, C_in, *kernel), "f32" if dtype == "tf32" else dtype,
+                           bias=bias, tf32=dtype == "tf32", **geometry)
+
+
+def spread(pair: tuple[int, int], rank: int) -> tuple[int, ...]:
+    """The second number for the innermost dimension, the first for the others."""
+    return (pair[0],) * (rank - 1) + (pair[1],)
+
+
+def with_gaps(p: Problem, tiled: bool) -> Problem:
+    """The same sizes as views of larger tensors: half of x's channels and rows, part of each output channel's weights."""
+    grown = (p.x.sizes[0], 2 * p.x.sizes[1], *p.x.sizes[2:-1], p.x.sizes[-1] + (0 if tiled else 3))
+    x = Layout(p.x.sizes, channels_last(grown).strides)
+    w = Layout(p.w.sizes, (p.w.strides[0] + 64, *p.w.strides[1:]))
+    bias = Layout(p.bias.sizes, (3,), 2) if p.bias else None
+    return replace(p, x=x, w=w, bias=bias)
