@@ -7,7 +7,9 @@ first public name; packs, tables and the launcher are opened at the first call o
 import sys
 
 _HOMES = {
-    "conv1d": "ops", "conv2d": "ops", "conv3d": "ops", "convolution": "ops",
+    "conv1d": "ops", "conv2d": "ops", "conv3d": "ops",
+    "conv_transpose1d": "ops", "conv_transpose2d": "ops", "conv_transpose3d": "ops",
+    "convolution": "ops", "convolution_backward": "ops", "_convolution": "ops",
     "explain": "report", "info": "report", "verify": "report", "preload": "report",
     "Explanation": "report", "Info": "report",
     "AotconvError": "runtime", "AotconvWarning": "runtime",

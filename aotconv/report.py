@@ -43,7 +43,8 @@ class Info:
 def explain(x, w, bias=None, stride=1, padding=0, dilation=1, transposed=False, output_padding=0, groups=1, *, op="fwd"):
     """Which tier and variant serve this call, and why the tiers before did not. Arguments as aten.convolution's; for
     `bwd_input` and `bwd_weight`, x and w are those of the forward call."""
-    from aotconv.ops import _flags, _spread, runtime
+    from aotconv.operators import flags_of, runtime
+    from aotconv.ops import _spread
 
     answer = lambda reason: Explanation("aten", None, None, False, (("aten", reason),))
     if op not in KINDS:
@@ -60,7 +61,7 @@ def explain(x, w, bias=None, stride=1, padding=0, dilation=1, transposed=False, 
     rank = w.dim() - 2
     x = x.unsqueeze(0) if x.dim() == rank + 1 else x
     lists = [_spread(v, rank) for v in (stride, padding, dilation, output_padding)]
-    words = geometry.pack_words(KINDS[op], *lists[:3], transposed, lists[3], groups, _flags(x))
+    words = geometry.pack_words(KINDS[op], *lists[:3], transposed, lists[3], groups, flags_of(x))
     if words is None:
         return answer("a stride, padding, dilation or groups is negative, zero or over a million")
     index = x.device.index
@@ -100,7 +101,7 @@ def layout_of(tensor):
 
 def info() -> Info:
     """What is installed, and how much of it is admitted."""
-    from aotconv.ops import runtime
+    from aotconv.operators import runtime
 
     try:
         number = importlib.metadata.version("aotconv")
@@ -128,7 +129,7 @@ def info() -> Info:
 
 def verify() -> list[str]:
     """Faults of the installed packs and tables, a sentence each; empty when all is sound. Reads every byte."""
-    from aotconv.ops import runtime
+    from aotconv.operators import runtime
 
     faults = record_faults(runtime.folder)
     try:
@@ -179,7 +180,7 @@ def record_faults(folder: Path) -> list[str]:
 def preload(device=None) -> int:
     """Load every usable kernel of a device (an index, a torch.device; the current one by default), so that no later
     call loads one: needed before a CUDA graph is captured. Returns how many are loaded."""
-    from aotconv.ops import runtime
+    from aotconv.operators import runtime
 
     device = torch.device("cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
     if device.type != "cuda":
