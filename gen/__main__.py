@@ -9,13 +9,15 @@
     python -m gen why       what became of a variant or kernel
     python -m gen verify    whether a wheel holds what it should
     python -m gen admit     on a device: test each artifact of a wheel, write records
+    python -m gen check     on a device: run and judge every call of problem files
+    python -m gen fuzz      on a device: run and judge random calls
 """
 
 import sys
 from importlib import import_module
 
 # Run on a GPU machine from a wheel: torch and the standard library must do, so typer is not imported before them.
-STANDALONE = {"admit": "gen.admit"}
+STANDALONE = {"admit": "gen.admit", "check": "gen.check", "fuzz": "gen.fuzz"}
 
 
 def main(arguments: list[str]) -> int:

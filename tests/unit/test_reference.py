@@ -5,6 +5,7 @@ import torch
 
 from aotconv.problem import forward_problem
 from gen.reference import convolve, error_over_bound
+from gen.sampled import at_places, places
 
 SHAPES = [
     ((2, 6, 9), (4, 3, 3), dict(stride=2, padding=1, dilation=1, groups=2)),
@@ -37,3 +38,17 @@ def test_bound_takes_rounding_and_refuses_a_dropped_tap():
     assert error_over_bound(dropped, reference, magnitude, 576, False) > 5
     rounded[0, 0, 0, 0] = float("nan")
     assert error_over_bound(rounded, reference, magnitude, 576, False) == float("inf")
+
+
+@pytest.mark.parametrize("x, w, geometry", SHAPES)
+@pytest.mark.parametrize("op", ["fwd", "bwd_input", "bwd_weight"])
+def test_sampled_reference_is_the_whole_one(op, x, w, geometry):
+    p = forward_problem(x, w, "f32", **geometry)
+    tensors = {"x": torch.randn(x), "w": torch.randn(w), "y": torch.randn(p.y.sizes)}
+    del tensors[{"fwd": "y", "bwd_input": "x", "bwd_weight": "w"}[op]]
+    expected = convolve(op, p, **tensors)
+    magnitude = convolve(op, p, **{name: t.abs() for name, t in tensors.items()})
+    index = places(expected.shape, 50, torch.Generator().manual_seed(1))
+    value, absolute = at_places(op, p, index, **tensors)
+    torch.testing.assert_close(value, expected[tuple(index.T)])
+    torch.testing.assert_close(absolute, magnitude[tuple(index.T)])
