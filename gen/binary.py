@@ -57,5 +57,7 @@ def hsaco_facts(assembly: str) -> Facts:
     """Read the metadata of an AMD kernel from its assembly text."""
     arguments = assembly[assembly.index(".args:") : assembly.index(".group_segment_fixed_size:", assembly.index(".args:"))]
     number = lambda key: int(re.search(rf"\.{key}:\s*(\d+)", assembly)[1])
-    sizes = [int(m) for m in re.findall(r"\.size:\s*(\d+)", arguments)]
+    # Hidden arguments follow ours; HIP's own launch fills them in.
+    pairs = re.findall(r"\.size:\s*(\d+)\s+\.value_kind:\s*(\w+)", arguments)
+    sizes = [int(size) for size, kind in pairs if not kind.startswith("hidden_")]
     return Facts(tuple(sizes), number("vgpr_count"), number("private_segment_fixed_size"))

@@ -3,6 +3,7 @@
 import hashlib
 import tomllib
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from aotconv.problem import OPS
@@ -78,14 +79,9 @@ class Matrix:
     seed: Seed
     entries: tuple[Entry, ...]
 
-    @property
+    @cached_property
     def kernels(self) -> dict[Kernel, Entry]:
         return {kernel: entry for entry in self.entries for kernel in entry.kernels}
-
-
-def variants_for(matrix: Matrix, target: Target) -> tuple[Variant, ...]:
-    """What ships for one target, in the matrix's order."""
-    return tuple(v for entry in matrix.entries if not entry.targets or target.name in entry.targets for v in entry.variants)
 
 
 def load_matrix(path: Path = DEFAULT) -> Matrix:

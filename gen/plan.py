@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from aotconv.target import Target
-from gen.matrix import Matrix, MatrixError, variants_for
-from gen.rules import select
+from gen.matrix import Matrix, MatrixError
+from gen.rules import reject_for, select, variants_for
 from gen.variants import Kernel, Variant
 
-# Seconds of one core and kilobytes for one artifact: means of a full build on 2 cores of an x86-64 machine.
+# Seconds of one core and kilobytes for one artifact: means of a full build of forward kernels on an x86-64 machine.
 COST = {
-    "sm_80": (1.0, 24.0), "sm_86": (1.0, 24.0), "sm_89": (1.0, 24.0), "sm_90a": (1.0, 26.0), "sm_100a": (1.0, 36.0),
-    "sm_120a": (1.0, 32.0), "gfx90a": (0.8, 14.0), "gfx942": (0.8, 14.0), "gfx950": (0.8, 14.0), "gfx1100": (0.8, 18.0),
+    "sm_80": (0.6, 30.0), "sm_86": (0.6, 32.0), "sm_89": (0.6, 32.0), "sm_90a": (0.7, 33.0), "sm_100a": (0.8, 49.0),
+    "sm_120a": (0.7, 42.0), "gfx90a": (0.4, 15.0), "gfx942": (0.4, 15.0), "gfx950": (0.5, 23.0), "gfx1100": (0.7, 28.0),
 }
 START_SECONDS = 0.9          # of each compile edge: Python, and the import of Triton
 LIGHT_SECONDS = 0.3          # of an edge that compiles no kernel
@@ -65,7 +65,10 @@ class Plan:
 
 def by_kernel(variants: tuple[Variant, ...]) -> dict[Kernel, tuple[Variant, ...]]:
     """Kernels in order, each with its variants."""
-    return {k: tuple(v for v in variants if v.kernel == k) for k in dict.fromkeys(v.kernel for v in variants)}
+    found = {}
+    for v in variants:
+        found.setdefault(v.kernel, []).append(v)
+    return {kernel: tuple(listed) for kernel, listed in found.items()}
 
 
 def make_plan(matrix: Matrix) -> Plan:
@@ -107,5 +110,7 @@ def check_budgets(plan: Plan):
 
 
 def render_rejected(plan: Plan) -> str:
-    """rejected.tsv: every candidate that is not built, and why."""
-    return "variant\treason\n" + "".join(f"{v.name}\t{reason}\n" for v, reason in plan.rejected)
+    """rejected.tsv: every candidate that is not built, for any target or for one, and why."""
+    rows = [(v, reason) for v, reason in plan.rejected]
+    rows += [(v, reason) for t in plan.targets for v in plan.variants if (reason := reject_for(v, t, plan.matrix))]
+    return "variant\treason\n" + "".join(f"{v.name}\t{reason}\n" for v, reason in rows)

@@ -5,7 +5,8 @@ from pathlib import Path
 import jinja2
 
 from gen.files import write_if_changed
-from gen.matrix import Entry, Matrix, variants_for
+from gen.matrix import Entry, Matrix
+from gen.rules import variants_for
 from gen.structure import aligned, constraints
 from gen.toolchain import Toolchain
 from gen.variants import Kernel

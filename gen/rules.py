@@ -1,15 +1,17 @@
 """Candidates -> variants: why a candidate is not built. A rule returns its reason, or None; nothing is dropped without one.
 
-Only what is certain before compiling is rejected here. What the compiled binary shows (its shared memory, its spills)
+Some reasons hold for one target only. Only what is certain before compiling is rejected here. What the compiled binary shows (its shared memory, its spills)
 is judged by gen/compile.py, for each target.
 """
 
 from aotconv.problem import ITEMSIZE
+from aotconv.target import Target
 from gen.candidates import SEED_TILE, candidates
 from gen.matrix import Matrix, MatrixError
 from gen.variants import Variant
 
 REGISTERS = 255                                          # that one thread can name, on every target
+TF32_HIP = ("gfx942",)                                   # Triton 3.8 on HIP; older and newer chips have none
 REGISTERS_LETTER = "r"                                   # the tile's only letter that is no side of it
 DOT_MIN_K = {"f16": 16, "bf16": 16, "f32": 8, "tf32": 8}  # Triton 3.8's tl.dot
 
@@ -37,10 +39,10 @@ def too_many_accumulators(v: Variant, matrix: Matrix) -> str | None:
 
 
 def too_much_shared(v: Variant, matrix: Matrix) -> str | None:
-    fits = [target for target in matrix.targets if shared_floor(v, target, matrix) <= target.shared_limit]
-    if fits:
+    able = [target for target in matrix.targets if v.kernel not in matrix.kernels or not reject_for(v, target, matrix)]
+    if not able or any(shared_floor(v, target, matrix) <= target.shared_limit for target in able):
         return None
-    roomy = max(matrix.targets, key=lambda target: target.shared_limit)
+    roomy = max(able, key=lambda target: target.shared_limit)
     return f"at least {shared_floor(v, roomy, matrix)} bytes of shared memory > {roomy.shared_limit} ({roomy.name}, the largest)"
 
 
@@ -53,12 +55,34 @@ def shared_floor(v: Variant, target, matrix: Matrix) -> int:
     return size * v.config["k"] * (v.config["m"] + v.config["n"]) * max(stages - 1, 1)
 
 
+def not_its_target(v: Variant, target: Target, matrix: Matrix) -> str | None:
+    targets = matrix.kernels[v.kernel].targets
+    return f"not for {target.name}: the matrix has it for {', '.join(targets)} alone" if targets and target.name not in targets else None
+
+
+def no_tf32(v: Variant, target: Target, matrix: Matrix) -> str | None:
+    if v.dtype != "tf32" or target.backend == "cuda" or target.name in TF32_HIP:
+        return None
+    return f"not for {target.name}: it has no TF32 arithmetic, f32 serves there"
+
+
 RULES = (no_power_of_2, below_dot, ieee_8_warps, too_many_accumulators, too_much_shared)
+TARGET_RULES = (not_its_target, no_tf32)
 
 
 def reject(v: Variant, matrix: Matrix) -> str | None:
     """The first rule's reason against `v`; None when it could be built."""
     return next((reason for rule in RULES if (reason := rule(v, matrix))), None)
+
+
+def reject_for(v: Variant, target: Target, matrix: Matrix) -> str | None:
+    """Why a shipped variant is not built for one target; None when it is."""
+    return next((reason for rule in TARGET_RULES if (reason := rule(v, target, matrix))), None)
+
+
+def variants_for(matrix: Matrix, target: Target) -> tuple[Variant, ...]:
+    """What is built for one target, in the matrix's order."""
+    return tuple(v for entry in matrix.entries for v in entry.variants if not reject_for(v, target, matrix))
 
 
 def select(matrix: Matrix) -> tuple[tuple[Variant, ...], tuple[tuple[Variant, str], ...]]:

@@ -7,6 +7,7 @@ from gen.candidates import candidates
 from gen.graph import ROOT, Place, artifact_json, has_records
 from gen.matrix import MatrixError
 from gen.plan import Plan
+from gen.rules import reject_for
 from gen.table import read_admissions
 from gen.variants import Variant, parse_kernel, parse_variant
 
@@ -33,8 +34,8 @@ def explain_kernel(name: str, plan: Plan) -> list[str]:
 
 def explain_variant(variant: Variant, plan: Plan, place: Place) -> list[str]:
     if variant in plan.variants:
-        return [f"{variant.name} for {target.name}: {fate(variant, target, place)}"
-                for target in plan.targets if variant in plan.variants_for(target)]
+        return [f"{variant.name} for {target.name}: {reject_for(variant, target, plan.matrix) or fate(variant, target, place)}"
+                for target in plan.targets]
     reason = dict(plan.rejected).get(variant)
     if reason is None:
         known = sorted({v.config.name for v in candidates(plan.matrix) if (v.kernel, v.dtype) == (variant.kernel, variant.dtype)})

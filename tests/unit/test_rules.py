@@ -2,10 +2,11 @@
 
 import pytest
 
-from gen.candidates import scaled
+from aotconv.target import Target
+from gen.candidates import candidates, scaled
 from gen.matrix import MatrixError, load_matrix
 from gen.plan import make_plan, over_budget, render_rejected
-from gen.rules import reject, select
+from gen.rules import reject, reject_for, select
 from gen.variants import parse_variant
 
 MATRIX = load_matrix()
@@ -28,11 +29,25 @@ def test_rule(name, reason):
     assert reject(parse_variant(name), MATRIX) == reason
 
 
+@pytest.mark.parametrize("name, target, reason", [
+    ("fwd2d_cl-tf32-m64n64k32w4s3", "gfx950", "not for gfx950: it has no TF32 arithmetic, f32 serves there"),
+    ("fwd2d_cl-tf32-m64n64k32w4s3", "gfx942", None),
+    ("fwd2d_cl-tf32-m64n64k32w4s3", "sm_80", None),
+    ("fwd2d_cl-f32-m64n64k16w4s3", "gfx950", None),
+])
+def test_rule_of_one_target(name, target, reason):
+    assert reject_for(parse_variant(name), Target.parse(target), MATRIX) == reason
+
+
 def test_nothing_is_dropped_without_a_line():
     plan = make_plan(MATRIX)
-    lines = dict(line.split("\t") for line in render_rejected(plan).splitlines()[1:])
-    assert len(lines) == len(plan.rejected) and not set(lines) & {v.name for v in plan.variants}
-    assert all(lines.values())
+    rows = [line.split("\t") for line in render_rejected(plan).splitlines()[1:]]
+    assert all(reason for _, reason in rows)
+    lines, built = dict(rows), {v.name for v in plan.variants}
+    assert {v.name for v in candidates(MATRIX)} == set(lines) | built
+    for target in plan.targets:
+        left_out = built - {v.name for v in plan.variants_for(target)}
+        assert left_out == {name for name, reason in rows if reason.startswith(f"not for {target.name}: ")}
     assert lines["fwd2d_cl_k3-bf16-m64n64k32w4s2"] == (
         "not shipped: the curated list of fwd2d_cl_k3 has no m64n64k32w4s2 for bf16")
 
