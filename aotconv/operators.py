@@ -52,12 +52,19 @@ def words_of(kind, flags, stride, padding, dilation, transposed, output_padding,
     return geometry.pack_words(kind, stride, padding, dilation, transposed, output_padding, int(groups), flags)
 
 
+def serves(tensor) -> bool:
+    """Whether kernels are asked at all. Without cuDNN aten lays its results out in another way, so it keeps the call."""
+    if not tensor.is_cuda or runtime.mode == "off":
+        return False
+    return torch._C._get_cudnn_enabled() or runtime.mode == "strict"
+
+
 # --- forward ---------------------------------------------------------------------------------------------------------
 
 
 def _convolution(input, weight, bias, *lists):
     """aotconv::convolution on real tensors."""
-    if input.is_cuda and runtime.mode != "off":
+    if serves(input):
         words = words_of(geometry.FWD, flags_of(input), *lists)
         result = None if words is None else run(input, weight, bias, *words)
         if result is not None:
@@ -114,7 +121,7 @@ def _autocast(input, weight, bias, *lists):
 def _convolution_backward(grad, input, weight, bias_sizes, *rest):
     """aotconv::convolution_backward on real tensors; what `output_mask` does not ask for is None and not computed."""
     *lists, mask = rest
-    if not grad.is_cuda or runtime.mode == "off":
+    if not serves(grad):
         return aten.convolution_backward.default(grad, input, weight, bias_sizes, *lists, mask)
     dx = _one_gradient(geometry.BWD_INPUT, grad, input, weight, lists) if mask[0] else None
     dw = _one_gradient(geometry.BWD_WEIGHT, grad, input, weight, lists) if mask[1] else None

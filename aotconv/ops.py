@@ -15,6 +15,7 @@ from aotconv.operators import flags_of, runtime
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _WORDS_LIMIT = 4096
+_INT64_MAX = 2**63 - 1
 _words: dict = {}            # what a call looks like -> the native operator's integers
 _grad_enabled = torch.is_grad_enabled
 _compiling = torch.compiler.is_compiling
@@ -23,6 +24,7 @@ _function_modes = torch._C._len_torch_function_stack
 _transforms = torch._C._functorch.peek_interpreter_stack
 _autocast = torch.is_autocast_enabled
 _tracing = torch._C._get_tracing_state
+_cudnn_enabled = torch._C._get_cudnn_enabled
 _FORWARD = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 
@@ -110,11 +112,11 @@ def _is_plain(input, weight, bias) -> bool:
     """CUDA tensors of no subclass, no gradient wanted of either kind, and nothing that must see the call."""
     if type(input) not in _PLAIN or type(weight) not in _PLAIN or not input.is_cuda:
         return False
-    if _grad_enabled() and (input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)):
-        return False
     if bias is not None and type(bias) not in _PLAIN:
         return False
-    if _forward_ad._current_level >= 0 or _tracing() is not None:
+    if _grad_enabled() and (input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)):
+        return False
+    if _forward_ad._current_level >= 0 or _tracing() is not None or not _cudnn_enabled():
         return False
     return not (_dispatch_modes() or _function_modes() or _autocast() or _transforms() is not None)
 
@@ -157,7 +159,7 @@ def _forward(rank, input, weight, bias, stride, padding, dilation, groups):
         return _with_named_padding(rank, input, weight, bias, stride, padding, dilation, groups)
     if input.dim() == rank + 1 and weight.dim() == rank + 2:
         return _forward(rank, input.unsqueeze(0), weight, bias, stride, padding, dilation, groups).squeeze(0)
-    lists = _spread_all(rank, input, weight, stride, padding, dilation, 0)
+    lists = _spread_all(rank, input, weight, groups, stride, padding, dilation, 0)
     if lists is None:
         return _FORWARD[rank](input, weight, bias, stride, padding, dilation, groups)
     return torch.ops.aotconv.convolution(input, weight, bias, *lists[:3], False, lists[3], groups)
@@ -169,14 +171,16 @@ def _transpose(rank, input, weight, bias, stride, padding, output_padding, group
         return _TRANSPOSED[rank](input, weight, bias, stride, padding, output_padding, groups, dilation)
     if input.dim() == rank + 1 and weight.dim() == rank + 2:
         return _transpose(rank, input.unsqueeze(0), weight, bias, stride, padding, output_padding, groups, dilation).squeeze(0)
-    lists = _spread_all(rank, input, weight, stride, padding, dilation, output_padding)
+    lists = _spread_all(rank, input, weight, groups, stride, padding, dilation, output_padding)
     if lists is None:
         return _TRANSPOSED[rank](input, weight, bias, stride, padding, output_padding, groups, dilation)
     return torch.ops.aotconv.convolution(input, weight, bias, *lists[:3], True, lists[3], groups)
 
 
-def _spread_all(rank, input, weight, *values):
+def _spread_all(rank, input, weight, groups, *values):
     """Every list with one number for each dimension; None where that cannot be, and aten says why."""
+    if isinstance(groups, bool) or not isinstance(groups, (int, torch.SymInt)) or abs(groups) > _INT64_MAX:
+        return None
     try:
         lists = [_spread(v, rank) for v in values]
     except (TypeError, ValueError):
@@ -186,11 +190,12 @@ def _spread_all(rank, input, weight, *values):
 
 
 def _served_by_aten(input, weight, bias) -> bool:
-    """No tensor of ours: other devices, other types, mode off; and what only aten has rules for."""
+    """No tensor of ours: other devices, other types, mode off; and what only aten has rules for (its functions take
+    complex numbers apart, its operators do not)."""
     tensors = (input, weight) if bias is None else (input, weight, bias)
     if not all(isinstance(t, torch.Tensor) for t in tensors) or runtime.mode == "off":
         return True
-    return not input.is_cuda or _rules_are_atens()
+    return not input.is_cuda or input.is_complex() or _rules_are_atens()
 
 
 def _rules_are_atens() -> bool:

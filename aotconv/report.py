@@ -51,6 +51,8 @@ def explain(x, w, bias=None, stride=1, padding=0, dilation=1, transposed=False, 
         raise ValueError(f"op is {op!r}, expected one of {', '.join(KINDS)}")
     if runtime.mode == "off":
         return answer("AOTCONV_MODE=off")
+    if not torch.backends.cudnn.enabled and runtime.mode != "strict":
+        return answer("torch.backends.cudnn.enabled is False, and aten lays its results out in another way without it")
     for name, tensor in (("input", x), ("weight", w), ("bias", bias)):
         if tensor is not None and (not tensor.is_cuda or tensor.device != x.device):
             return answer(f"the {name} is on {tensor.device}, kernels run on one GPU")

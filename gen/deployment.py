@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROBLEMS = ROOT / "tests" / "data" / "deployment_problems.jsonl"
 NOWHERE = "/proc/nonexistent"  # no user, not even root, can make it
 OTHER_USER = 12345
+DRIVER = ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")  # how some machines say where the driver and the GPU are
 
 
 def main(arguments=None) -> int:
@@ -80,6 +81,7 @@ class Sandbox:
 
     def start(self, task: str, *rest: str, mode: str = "strict") -> subprocess.Popen:
         environment = {"PATH": "/nonexistent", "HOME": NOWHERE, "TMPDIR": NOWHERE, "AOTCONV_MODE": mode}
+        environment.update({name: os.environ[name] for name in DRIVER if name in os.environ})
         user = {"user": self.user, "group": self.user, "extra_groups": []} if self.user else {}
         command = [sys.executable, "-I", "-B", str(self.probe), str(self.site), task, *rest]
         return subprocess.Popen(command, env=environment, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, **user)

@@ -3,7 +3,7 @@
     python3 -I -B deployment_probe.py SITE TASK ...
 
 An audit hook, set before the first import of torch, records every process that starts, every file opened for writing,
-every connection, and every import of triton, which fails. Answers go to standard output: a JSON line, then the bytes it
+every connection, and every import of triton, which is hidden. Answers go to standard output: a JSON line, then the bytes it
 announces. gen/deployment.py starts it and judges; both draw the same inputs from `inputs`.
 """
 
@@ -34,7 +34,7 @@ def main():
 def watch():
     """Record what a deployment must not do; hide triton."""
     sys.addaudithook(record)
-    sys.meta_path.insert(0, Hidden())
+    sys.meta_path[:] = map(Without, sys.meta_path)
 
 
 def record(event: str, arguments):
@@ -42,17 +42,27 @@ def record(event: str, arguments):
         path, _, flags = arguments
         if not isinstance(path, int) and flags & WRITING:
             events.append(f"file opened for writing: {path}")
+    elif event == "import" and is_triton(arguments[0]):
+        events.append(f"import of {arguments[0]}")
     elif event in STARTS or event in WRITES or event in TALKS:
         events.append(f"{event} {arguments!r}"[:200])
 
 
-class Hidden:
-    """An import hook under which triton does not exist."""
+def is_triton(name: str) -> bool:
+    return name.split(".")[0] == "triton"
+
+
+class Without:
+    """An import finder that does not find triton: importing it fails, and torch, which asks whether it is there, hears no."""
+
+    def __init__(self, finder):
+        self.finder = finder
 
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == "triton":
-            events.append(f"import of {name}")
-            raise ModuleNotFoundError(f"No module named {name!r} (hidden)", name=name)
+        return None if is_triton(name) else self.finder.find_spec(name, path, target)
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
 
 
 # ---- inputs, the same in the sandbox and in the checker ---------------------------------------------------------------
