@@ -40,9 +40,9 @@ def fwd2d_dw_k3(
     start_h = o_h * stride_h - pad_h
     start_w = o_w * stride_w - pad_w
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for tap in tl.static_range(kernel_h * kernel_w):
-        k_w = tap % kernel_w
-        place = tap // kernel_w
+    for tap in tl.static_range(3 * 3):
+        k_w = tap % 3
+        place = tap // 3
         k_h = place
         inside = pixel_ok
         i_h = start_h + k_h * dil_h
