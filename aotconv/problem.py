@@ -99,7 +99,8 @@ class Problem:
 
 
 def problem_values(p: Problem) -> dict[str, int]:
-    """Sizes per group, strides in elements (0 for a dimension of size 1, whose index is always 0), geometry, extents."""
+    """Sizes per group, strides in elements, geometry, extents. A dimension of size 1, whose index is always 0, has stride
+    0, and 1 where it is the channel: kernels of unit stride take it, but no expanded channel."""
     dims = DIMS[p.rank]
     values = {
         "batch": p.x.sizes[0], "groups": p.groups,
@@ -111,7 +112,7 @@ def problem_values(p: Problem) -> dict[str, int]:
     }
     for tensor, layout, names in (("x", p.x, ("n", "c")), ("w", p.w, ("o", "c")), ("y", p.y, ("n", "c"))):
         for name, size, stride in zip(names + dims, layout.sizes, layout.strides):
-            values[f"{tensor}_{name}"] = stride if size > 1 else 0
+            values[f"{tensor}_{name}"] = stride if size > 1 else int(name == names[1])
     for i, d in enumerate(dims):
         values[f"in_{d}"], values[f"out_{d}"] = p.x.sizes[2 + i], p.y.sizes[2 + i]
         values[f"kernel_{d}"] = p.w.sizes[2 + i]

@@ -17,6 +17,7 @@ WRITES = ("os.mkdir", "os.rename", "os.remove", "os.link", "os.symlink", "os.tru
 TALKS = ("socket.connect", "socket.bind", "socket.getaddrinfo", "socket.gethostbyname")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 FULL = 4_000_000   # outputs up to this many elements are compared whole
+GEOMETRY = ("stride", "padding", "dilation", "output_padding")
 SAMPLES = 4096     # of larger ones: this many, and the corners
 events: list[str] = []
 
@@ -159,12 +160,12 @@ def raw(tensor) -> bytes:
 
 
 def call(aotconv, row: dict, x, w, bias):
-    """The functional call of the row's rank; transposed ones through aten's own argument order."""
+    """The functional call of the row's rank."""
+    rank, (stride, padding, dilation, extra) = len(row["stride"]), (tuple(row[n]) for n in GEOMETRY)
     if row["transposed"]:
-        return aotconv.convolution(x, w, bias, row["stride"], row["padding"], row["dilation"], True,
-                                   row["output_padding"], row["groups"])
-    conv = getattr(aotconv, f"conv{len(row['stride'])}d")
-    return conv(x, w, bias, tuple(row["stride"]), tuple(row["padding"]), tuple(row["dilation"]), row["groups"])
+        conv = getattr(aotconv, f"conv_transpose{rank}d")
+        return conv(x, w, bias, stride, padding, extra, row["groups"], dilation)
+    return getattr(aotconv, f"conv{rank}d")(x, w, bias, stride, padding, dilation, row["groups"])
 
 
 def speed():

@@ -24,7 +24,7 @@ def constraints(kernel: Kernel, entry: Entry) -> list[tuple]:
     rows = [(name, "==", value) for name, value in kernel.pins.items()]
     rows += entry.requires
     rows += map_constraints(kernel, entry) if entry.maps else []
-    rows += [(f"{tensor}_c", "in", (0, 1)) for tensor in dict.fromkeys(entry.vector + entry.unit)]
+    rows += [(f"{tensor}_c", "==", 1) for tensor in dict.fromkeys(entry.vector + entry.unit)]
     if kernel.index == "i32":
         rows += [(f"{tensor}_extent", "<=", INT32_MAX - INDEX_HEADROOM) for tensor in "xwy"]
         rows += [(name, "<=", INT32_MAX - INDEX_HEADROOM) for name in ("pixels", "reduction", "reach")]
@@ -34,7 +34,7 @@ def constraints(kernel: Kernel, entry: Entry) -> list[tuple]:
 def map_constraints(kernel: Kernel, entry: Entry) -> list[tuple]:
     """What tensor maps can say: 16-byte strides, a window's place and span in 16 bits shared by its dimensions."""
     rows = [("groups", "==", 1), ("x_apart", ">=", 1), ("w_apart", ">=", 1), ("w_pitch", ">=", 0), ("y_pitch", ">=", 0)]
-    rows += [(f"{tensor}_c", "in", (0, 1)) for tensor in "xwy"]
+    rows += [(f"{tensor}_c", "==", 1) for tensor in "xwy"]
     rows += [(f"{tensor}_align", "a multiple of", VECTOR_BYTES) for tensor in "xwy"]
     strides = ["w_o", "w_pitch", "y_pitch"]
     if entry.maps == "tiled":

@@ -75,10 +75,9 @@ def test_problems_are_those_of_the_named_models():
 
 def found(**row):
     """A report's material in which everything is well, but for one row."""
-    rows = [{"transposed": False}]
     quiet = {"events": [], "faults": [], "triton": False}
     judged = {"strict": [{"tier": "rule", "error": 0.5, **row}], "fallback": [{"tier": "rule", "error": 0.5}]}
-    return {"judged": judged, "rows": rows, "start": quiet, "speed": quiet, "ends": {"strict": quiet}, "left": []}
+    return {"judged": judged, "start": quiet, "speed": quiet, "ends": {"strict": quiet}, "left": []}
 
 
 def test_every_kind_of_fault_counts():
