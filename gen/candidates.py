@@ -4,6 +4,7 @@ from gen.matrix import Entry, Matrix, Seed
 from gen.variants import Config, Kernel, Variant
 
 SEED_TILE = ("m", "n", "k")  # the tile that the seed's configs speak of
+DEPTHWISE = ("dw", "dwany")
 
 
 def candidates(matrix: Matrix) -> list[Variant]:
@@ -18,7 +19,15 @@ def configs_for(seed: Seed, kernel: Kernel, entry: Entry, shipped: tuple[Config,
     if all(tuple(letter for letter, _ in config.tile) == SEED_TILE for config in shipped):
         found += [scaled(seed, row, sizes) for sizes in seed.classes for row in seed.configs]
         found += map(seed_config, seed.small)
+    elif kernel.layout in DEPTHWISE:
+        found += depthwise(seed)
     return list(dict.fromkeys(found))
+
+
+def depthwise(seed: Seed) -> list[Config]:
+    """The seed's depthwise configs, and each with a smaller batch: pixels are BLOCK_N * BLOCK_L, no pipeline stages."""
+    rows = [(batch, *row[1:]) for row in seed.depthwise for batch in (row[0], *seed.depthwise_batches)]
+    return [Config((("m", batch * length), ("n", channels)), warps, 1) for batch, length, channels, _, warps in rows]
 
 
 def scaled(seed: Seed, row: tuple[int, ...], sizes: tuple[int, ...]) -> Config:

@@ -55,6 +55,8 @@ class Seed:
     classes: tuple[tuple[int, ...], ...]
     min_block: int
     accumulators_per_warp: int
+    depthwise: tuple[tuple[int, ...], ...]
+    depthwise_batches: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,9 @@ def check_tables(path: Path, table: dict):
 
 def read_seed(row: dict) -> Seed:
     lists = {key: tuple(map(tuple, row[key])) for key in ("configs", "small", "classes")}
-    return Seed(**lists, min_block=row["min_block"], accumulators_per_warp=row["accumulators_per_warp"])
+    lists["depthwise"] = tuple(map(tuple, row.get("depthwise", ())))  # a matrix without depthwise kernels needs none
+    return Seed(**lists, min_block=row["min_block"], accumulators_per_warp=row["accumulators_per_warp"],
+                depthwise_batches=tuple(row.get("depthwise_batches", ())))
 
 
 def read_entry(path: Path, row: dict) -> Entry:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import jinja2
 
+from gen.coverage_page import coverage
 from gen.files import write_if_changed
 from gen.matrix import Entry, Matrix
 from gen.rules import variants_for
@@ -58,6 +59,7 @@ def render_all(matrix: Matrix, toolchain: Toolchain, out: Path) -> list[Path]:
         out / "kernels" / "__init__.py": "",
         out / "dispatch.py": render_dispatch(env, matrix, toolchain),
         out / "manifest.tsv": render_manifest(matrix),
+        out / "coverage.md": env.get_template("coverage.md.j2").render(coverage(matrix)),
     }
     changed = [path for path, text in {**sources, **others}.items() if write_if_changed(path, text)]
     for path in (out / "kernels").glob("*.py"):
