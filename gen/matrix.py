@@ -80,6 +80,7 @@ class Matrix:
     options: dict
     seed: Seed
     entries: tuple[Entry, ...]
+    default: tuple[str, ...]
 
     @cached_property
     def kernels(self) -> dict[Kernel, Entry]:
@@ -99,11 +100,14 @@ def load_matrix(path: Path = DEFAULT) -> Matrix:
             path, hashlib.sha256(data).hexdigest(), tuple(map(Target.parse, table["build"]["targets"])),
             Budgets(**table["budgets"]), table["options"], read_seed(table["seed"]),
             tuple(read_entry(path, row) for row in table["kernel"]),
+            tuple(table["build"].get("default", table["build"]["targets"])),
         )
     except KeyError as error:
         raise MatrixError(f"{path}: {error} is missing; gen/matrix.toml shows every key") from None
     except (TypeError, ValueError) as error:
         raise error if isinstance(error, MatrixError) else MatrixError(f"{path}: {error}") from None
+    if strangers := sorted(set(matrix.default) - {target.name for target in matrix.targets}):
+        raise MatrixError(f"{path}: build.default names {strangers[0]!r}, which is not in build.targets")
     check_unique(matrix)
     return matrix
 

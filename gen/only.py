@@ -1,4 +1,7 @@
-"""`--only field=value,...`: which part of a plan a command works on. Values may be separated by `|`."""
+"""`--only field=value,...`: which part of a plan a command works on. Values may be separated by `|`.
+
+`target=default` are the targets that the matrix names as such.
+"""
 
 from dataclasses import dataclass
 
@@ -48,6 +51,8 @@ def parse_only(text: str, plan: Plan) -> Only:
 def check_values(field: str, values: str, plan: Plan) -> frozenset[str]:
     if field not in FIELDS:
         raise OnlyError(f"--only has no field {field!r}; known are {', '.join(FIELDS)}, as in target=sm_90a,dtype=f16|bf16")
+    if (field, values) == ("target", "default"):
+        return frozenset(plan.matrix.default)
     known = dict.fromkeys(FIELDS[field](t, v) for t in plan.targets for v in plan.variants_for(t))
     for value in values.split("|"):
         if value not in known:
