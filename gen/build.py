@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gen.cxx import cxx_identity
 from gen.files import write_if_changed
-from gen.graph import ROOT, Place, artifact_json, edges, goals, has_records, render_ninja
+from gen.graph import ROOT, Edge, Place, artifact_json, edges, goals, has_records, render_ninja
 from gen.jobs import find_jobs
 from gen.lock import locked
 from gen.only import Only
@@ -20,17 +20,18 @@ from gen.toolchain import find_toolchain
 def build(plan: Plan, place: Place, only: Only = Only(), say=print):
     """Make everything that `only` selects. Raises BuildFailed when a part of it cannot be made."""
     check_budgets(plan)
+    statements = edges(plan, place)
     with locked(place.path, say) as lock:
-        render(plan, place)
+        render(plan, place, statements)
         remove_dead(place)
-        repair(place.path, made(plan, place), read(plan, place), say)
+        repair(place.path, made(statements), read(statements), say)
         if not run_ninja(place, goals(plan, place, only), find_jobs(), lock, say):
             say("no work to do")
         if only.whole_targets:
             check_size(plan, report(place.path, [target.name for target in only.targets(plan)], say))
 
 
-def render(plan: Plan, place: Place) -> list[Path]:
+def render(plan: Plan, place: Place, statements: list[Edge]) -> list[Path]:
     """Write sources, manifest, toolchain files and build.ninja; returns what changed. The caller holds the lock."""
     from gen.render import render_all
 
@@ -41,7 +42,7 @@ def render(plan: Plan, place: Place) -> list[Path]:
         out / "toolchain" / "triton.json": toolchain.text(),
         out / "toolchain" / "cxx.json": cxx_identity(),
         out / "toolchain" / "jobs.ninja": find_jobs().text(),
-        out / "build.ninja": render_ninja(edges(plan, place), place),
+        out / "build.ninja": render_ninja(statements, place),
     }
     return changed + [path for path, text in texts.items() if write_if_changed(path, text)]
 
@@ -67,11 +68,11 @@ def repack(plan: Plan, place: Place, only: Only = Only(), say=print):
         report(place.path, [target.name for target in targets], say)
 
 
-def made(plan: Plan, place: Place) -> set[Path]:
+def made(statements: list[Edge]) -> set[Path]:
     """Every file that an edge makes."""
-    return {ROOT / path for edge in edges(plan, place) for path in (*edge.outputs, *edge.side)}
+    return {ROOT / path for edge in statements for path in (*edge.outputs, *edge.side)}
 
 
-def read(plan: Plan, place: Place) -> list[Path]:
+def read(statements: list[Edge]) -> list[Path]:
     """Every file that an edge reads, in order."""
-    return [ROOT / path for path in dict.fromkeys(p for edge in edges(plan, place) for p in (*edge.inputs, *edge.implicit))]
+    return [ROOT / path for path in dict.fromkeys(p for edge in statements for p in (*edge.inputs, *edge.implicit))]

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from aotconv.pack import PackError
-from gen.graph import ROOT, Place, spell
+from gen.graph import ROOT, Place, edges, spell
 from gen.jobs import JobsError
 from gen.matrix import DEFAULT, MatrixError, load_matrix
 from gen.only import Only, OnlyError, parse_only
@@ -73,7 +73,7 @@ def render(matrix: MatrixOption = DEFAULT, out: OutOption = OUT, only: OnlyOptio
 
     loaded, place, chosen = load(matrix, out, only)
     with locked(place.path):
-        changed = steps.render_some(loaded, place, chosen) if chosen.fields else steps.render(loaded, place)
+        changed = steps.render_some(loaded, place, chosen) if chosen.fields else steps.render(loaded, place, edges(loaded, place))
     for path in changed:
         print(f"wrote {spell(path)}")
     print(f"{len(changed)} files changed")

@@ -9,6 +9,7 @@ import json
 import os
 import shlex
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from aotconv.target import Target
@@ -60,6 +61,7 @@ def spell(path: Path) -> str:
     return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
 
 
+@cache
 def present(names) -> tuple[str, ...]:
     return tuple(name for name in names if (ROOT / name).exists())
 

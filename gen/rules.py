@@ -39,11 +39,14 @@ def too_many_accumulators(v: Variant, matrix: Matrix) -> str | None:
 
 
 def too_much_shared(v: Variant, matrix: Matrix) -> str | None:
-    able = [target for target in matrix.targets if v.kernel not in matrix.kernels or not reject_for(v, target, matrix)]
-    if not able or any(shared_floor(v, target, matrix) <= target.shared_limit for target in able):
+    if any(shared_floor(v, target, matrix) <= target.shared_limit and is_for(v, target, matrix) for target in matrix.targets):
         return None
-    roomy = max(able, key=lambda target: target.shared_limit)
-    return f"at least {shared_floor(v, roomy, matrix)} bytes of shared memory > {roomy.shared_limit} ({roomy.name}, the largest)"
+    roomy = max((t for t in matrix.targets if is_for(v, t, matrix)), key=lambda target: target.shared_limit, default=None)
+    return roomy and f"at least {shared_floor(v, roomy, matrix)} bytes of shared memory > {roomy.shared_limit} ({roomy.name}, the largest)"
+
+
+def is_for(v: Variant, target: Target, matrix: Matrix) -> bool:
+    return v.kernel not in matrix.kernels or not reject_for(v, target, matrix)
 
 
 def shared_floor(v: Variant, target, matrix: Matrix) -> int:
