@@ -13,6 +13,8 @@ from aotconv.problem import ITEMSIZE, Problem
 
 MULTIPROCESSORS = 132                  # where the device is not known better
 MAX_SPLITS, MIN_STEPS = 16, 4          # of a reduction; a split of fewer steps spends its time on the sum
+MAX_UNITS = 4                          # splits of tiles, for each multiprocessor
+BOX = 64                               # channels whose weights one load brings
 COUNTER_BYTES, PARTIAL_BYTES, ALIGN = 4, 4, 256
 STRIDE_BYTES = 16                      # what a tensor map's strides are multiples of
 # CUtensorMapDataType, and the words that end a recipe.
@@ -22,25 +24,28 @@ PROMOTE_128, FILL_ZERO = 2, 0
 
 
 class Schedule(NamedTuple):
-    """Microseconds of one multiprocessor, of an H200 in bf16. Matrix work of a step overlaps with loads, not with `step`."""
+    """Microseconds of one multiprocessor of an H200."""
 
     start: float      # from the launch to the first product
-    tile: float       # each tile's end, where nothing hides it
-    step: float       # the least a step of one program takes
-    hidden: float     # the part of a tile's end that another tile's products cover
+    restart: float    # the part of it that each further tile of a place pays
+    tile: float       # a tile's end, besides its bytes
+    hidden: float     # the part of an end that other tiles' products cover
+    step: float       # the least that one step of one tile takes
 
 
 SCHEDULES = {
-    "pipe": Schedule(start=1.2, tile=1.0, step=0.10, hidden=0.0),
-    "coop": Schedule(start=1.4, tile=1.0, step=0.10, hidden=0.0),
-    "pp": Schedule(start=1.4, tile=1.0, step=0.10, hidden=0.8),
+    "pipe": Schedule(start=0.41, restart=0.53, tile=1.41, hidden=0.47, step=0.133),
+    "coop": Schedule(start=0.80, restart=0.0, tile=0.42, hidden=0.19, step=0.048),
+    "pp": Schedule(start=0.09, restart=0.0, tile=0.87, hidden=0.67, step=0.077),
 }
-LAUNCH_US = 1.5
-FLOPS_US = {"f16": 5.6e6, "bf16": 5.6e6, "tf32": 2.8e6}   # of one multiprocessor
-FRAGMENT_US = 0.02                                       # of each 64 rows and step: what small tiles lose
-LOAD_BYTES_US = 75_000                                   # what one multiprocessor brings into shared memory
-MEMORY_BYTES_US = 3.8e6                                  # of the device
-SPLIT_US, PARTIAL_BYTES_US = 1.2, 60_000                 # the sum of a split tile: its start, and what one program reads
+LAUNCH_US = 0.7
+FLOPS_US = {"f16": 6.8e6, "bf16": 6.8e6, "tf32": 3.4e6}  # of one multiprocessor, in a burst
+FRAGMENT_US = 0.0017                                     # of each 64 rows of a step of 64: what small tiles lose
+LOAD_BYTES_US = 111_000                                  # what one multiprocessor brings into shared memory
+GATHER = 1.32                                            # an im2col map's pixel, in pixels of a matrix
+STORE_BYTES_US = 21_600                                  # a tile's output
+MEMORY_BYTES_US = 10e6                                   # of the device, its cache included
+SPLIT_US, PARTIAL_BYTES_US = 3.2, 34_000                 # zeroed counters and a sum; what one program reads of partial sums
 
 
 class Shape(NamedTuple):
@@ -61,7 +66,9 @@ class Prepared(NamedTuple):
     n: int
     k: int
     resident: int
-    step_us: float      # matrix work or loads of one step of one tile, whichever takes longer
+    work_us: float      # matrix work of one step of one tile
+    pixels_us: float    # loads of its pixels
+    row_us: float       # loads of one channel's weights
     store_us: float     # a tile's output
 
 
@@ -94,9 +101,11 @@ def prepare(artifact: Artifact) -> Prepared:
     """The artifact's Prepared."""
     tile, size = artifact.tile, ITEMSIZE.get(artifact.dtype, 4)
     m, n, k = tile["BLOCK_M"], tile["BLOCK_N"], tile["BLOCK_K"]
-    work = 2 * m * n * k / FLOPS_US[artifact.dtype] + FRAGMENT_US * m / 64
-    load = (m + n) * k * size / LOAD_BYTES_US
-    return Prepared(schedule_of(artifact.kernel), m, n, k, gemm.resident(artifact), max(work, load), m * n * size / LOAD_BYTES_US)
+    work = 2 * m * n * k / FLOPS_US[artifact.dtype] + FRAGMENT_US * m / 64 * k / 64
+    row = k * size / LOAD_BYTES_US
+    gather = 1.0 if artifact.kernel.split("_")[1].endswith("t") else GATHER
+    return Prepared(schedule_of(artifact.kernel), m, n, k, gemm.resident(artifact), work, m * gather * row, row,
+                    m * n * size / STORE_BYTES_US)
 
 
 def work(prepared: Prepared, shape: Shape, multiprocessors: int) -> Work:
@@ -104,27 +113,28 @@ def work(prepared: Prepared, shape: Shape, multiprocessors: int) -> Work:
     tiles_m, tiles_n = -(-shape.rows // prepared.m), -(-shape.columns // prepared.n)
     steps = shape.taps * -(-shape.channels // prepared.k)
     whole = Work(tiles_m, tiles_n, steps, 1)
-    if prepared.schedule != "coop":
+    limit = min(steps // MIN_STEPS, MAX_SPLITS, MAX_UNITS * multiprocessors // (tiles_m * tiles_n))
+    if prepared.schedule != "coop" or limit < 2:
         return whole
-    fitting = multiprocessors * prepared.resident // whole.units
-    limit = min(steps // MIN_STEPS, MAX_SPLITS)
-    choices = [whole] + [whole._replace(splits=s) for s in {2, 3, fitting} if 1 < s <= limit and whole.units * s <= 8 * multiprocessors]
-    return min(choices, key=lambda w: busy_us(prepared, w, multiprocessors))
+    fitting = multiprocessors * prepared.resident // (tiles_m * tiles_n)
+    choices = [whole, *(Work(tiles_m, tiles_n, steps, s) for s in sorted({2, 3, 4, 6, 8, fitting}) if 1 < s <= limit)]
+    return min(choices, key=lambda w: busy_us(prepared, shape, w, multiprocessors))
 
 
-def busy_us(prepared: Prepared, w: Work, multiprocessors: int) -> float:
+def busy_us(prepared: Prepared, shape: Shape, w: Work, multiprocessors: int) -> float:
     """Microseconds of the multiprocessor that has the most to do."""
     s = SCHEDULES[prepared.schedule]
-    units = -(-w.units // multiprocessors)
-    together = min(prepared.resident, units)
-    turns = -(-units // together)
+    units = -(-w.tiles_m * w.tiles_n * w.splits // multiprocessors)
+    turns = -(-units // min(prepared.resident, units))
     steps = -(-w.steps // w.splits)
-    loop = max(units * steps * prepared.step_us, turns * steps * s.step)
-    end = s.tile + prepared.store_us
+    weights = min(prepared.n, -(-shape.columns // BOX) * BOX / w.tiles_n)
+    step = max(prepared.work_us, prepared.pixels_us + weights * prepared.row_us)
+    loop = max(units * steps * step, turns * steps * max(prepared.work_us, s.step), shape.bytes / MEMORY_BYTES_US)
+    end, split = s.tile + prepared.store_us, 0.0
     if w.splits > 1:
-        end += SPLIT_US + w.splits * PARTIAL_BYTES * prepared.m * prepared.n / PARTIAL_BYTES_US
-    starts = turns if prepared.schedule == "pipe" else 1
-    return starts * s.start + loop + end * (1 + (turns - 1) * (1 - s.hidden))
+        end += w.splits * PARTIAL_BYTES * prepared.m * prepared.n / PARTIAL_BYTES_US
+        split = SPLIT_US
+    return split + s.start * (1 + (turns - 1) * s.restart) + loop + end * (1 + (turns - 1) * (1 - s.hidden))
 
 
 def programs(prepared: Prepared, shape: Shape) -> int:
@@ -134,8 +144,7 @@ def programs(prepared: Prepared, shape: Shape) -> int:
 
 def estimate_us(prepared: Prepared, shape: Shape, multiprocessors: int) -> float:
     """Microseconds, for ranking."""
-    busy = busy_us(prepared, work(prepared, shape, multiprocessors), multiprocessors)
-    return LAUNCH_US + max(busy, shape.bytes / MEMORY_BYTES_US)
+    return LAUNCH_US + busy_us(prepared, shape, work(prepared, shape, multiprocessors), multiprocessors)
 
 
 def launch(artifact: Artifact, problem: Problem, handle: int, slots: dict[str, int], multiprocessors: int = MULTIPROCESSORS,

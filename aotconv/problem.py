@@ -138,8 +138,9 @@ def map_values(p: Problem) -> dict[str, int]:
         "w_pitch": pitch(p.w.sizes[2:], p.w.strides[2:]),
         "stride": max(p.stride), "pad": max(p.padding),
         "span": max((size - 1) * dil for size, dil in zip(p.w.sizes[2:], p.dilation)),
-        "corner": max(max(pad, abs((out - 1) * stride + 1 - size - pad) + 1)
-                      for size, out, stride, pad in zip(p.x.sizes[2:], p.y.sizes[2:], p.stride, p.padding)),
+        "corner": max(max(pad, upper + 1, -upper) for pad, upper in (
+            (pad, (out - 1) * stride + 1 - size - pad)
+            for size, out, stride, pad in zip(p.x.sizes[2:], p.y.sizes[2:], p.stride, p.padding))),
     }
     for tensor, layout in (("x", p.x), ("w", p.w)):
         values[f"{tensor}_apart"] = min((s for n, s in zip(layout.sizes, layout.strides) if n > 1), default=1)

@@ -90,9 +90,14 @@ def read_call(job: Job, variant: Variant) -> Call:
     tile = variant.config.constants
     constants = {**tile, "PRECISION": PRECISION.get(variant.dtype), "STAGES": variant.config.stages, "WARPS": variant.config.warps}
     constants = {name: value for name, value in constants.items() if name in names}
-    maps = {name: (kind, rank, tuple(tile.get(side, side) for side in box)) for name, (kind, rank, box) in listed.get("MAPS", {}).items()}
+    maps = {name: (kind, rank, tuple(side_of(side, tile) for side in box)) for name, (kind, rank, box) in listed.get("MAPS", {}).items()}
     arguments = tuple(a for n in names if n not in constants for a in expand(n, maps, variant, listed["ALIGNED"]))
     return Call(names, constants, arguments, compile_options(job, variant), maps)
+
+
+def side_of(side, tile: dict) -> int:
+    """One side of a box: a number, a tile's name, or several of these, of which the smallest counts."""
+    return min(side_of(s, tile) for s in side) if isinstance(side, tuple) else tile.get(side, side)
 
 
 def expand(name: str, maps: dict, variant: Variant, aligned: tuple[str, ...]):

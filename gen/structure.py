@@ -32,7 +32,8 @@ def constraints(kernel: Kernel, entry: Entry) -> list[tuple]:
 
 
 def map_constraints(kernel: Kernel, entry: Entry) -> list[tuple]:
-    """What tensor maps can say: 16-byte strides, a window's place and span in 16 bits shared by its dimensions."""
+    """What tensor maps can say: 16-byte strides (for 4-byte types this asks for 32), a window's place and span in 16 bits
+    that its dimensions share."""
     rows = [("groups", "==", 1), ("x_apart", ">=", 1), ("w_apart", ">=", 1), ("w_pitch", ">=", 0), ("y_pitch", ">=", 0)]
     rows += [(f"{tensor}_c", "==", 1) for tensor in "xwy"]
     rows += [(f"{tensor}_align", "a multiple of", VECTOR_BYTES) for tensor in "xwy"]
