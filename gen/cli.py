@@ -1,5 +1,6 @@
 """The command line: each command loads the plan, calls its module and shows the outcome."""
 
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +21,7 @@ from gen.wheel import WheelError
 
 OUT = ROOT / "generated"
 EXPECTED = (MatrixError, OnlyError, JobsError, ToolchainError, RecordError, ArtifactError, PackError, BuildFailed, WheelError)
-INTERRUPTED = 130  # typer's status after Control-C
+INTERRUPTED, TERMINATED = 130, 143  # typer's status after Control-C; a shell's after SIGTERM
 
 MatrixOption = Annotated[Path, typer.Option("--matrix", help="The matrix to build.")]
 OutOption = Annotated[Path, typer.Option("--out", help="Where to build; another matrix needs another folder.")]
@@ -34,6 +35,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 def main(arguments: list[str]) -> int:
     """Run one command; an expected error is one line."""
     sys.stdout.reconfigure(line_buffering=True)  # a log that is read while the build runs
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # ninja is stopped as after Control-C
     try:
         status = app(args=arguments, prog_name="python -m gen", standalone_mode=False) or 0
         if status == INTERRUPTED:

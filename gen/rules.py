@@ -17,7 +17,8 @@ DOT_MIN_K = {"f16": 16, "bf16": 16, "f32": 8, "tf32": 8}  # Triton 3.8's tl.dot
 
 
 def no_power_of_2(v: Variant, matrix: Matrix) -> str | None:
-    odd = [f"{letter}{size}" for letter, size in v.config.tile if letter != REGISTERS_LETTER and (size & (size - 1) or not size)]
+    sides = [(letter, size) for letter, size in v.config.tile if letter != REGISTERS_LETTER]
+    odd = [f"{letter}{size}" for letter, size in sides if size & (size - 1) or not size]
     return f"tile {odd[0]} is no power of 2, which tl.arange needs" if odd else None
 
 
@@ -42,7 +43,10 @@ def too_much_shared(v: Variant, matrix: Matrix) -> str | None:
     if any(shared_floor(v, target, matrix) <= target.shared_limit and is_for(v, target, matrix) for target in matrix.targets):
         return None
     roomy = max((t for t in matrix.targets if is_for(v, t, matrix)), key=lambda target: target.shared_limit, default=None)
-    return roomy and f"at least {shared_floor(v, roomy, matrix)} bytes of shared memory > {roomy.shared_limit} ({roomy.name}, the largest)"
+    if roomy is None:
+        return None
+    least = shared_floor(v, roomy, matrix)
+    return f"at least {least} bytes of shared memory > {roomy.shared_limit} ({roomy.name}, the largest)"
 
 
 def is_for(v: Variant, target: Target, matrix: Matrix) -> bool:
@@ -60,7 +64,9 @@ def shared_floor(v: Variant, target, matrix: Matrix) -> int:
 
 def not_its_target(v: Variant, target: Target, matrix: Matrix) -> str | None:
     targets = matrix.kernels[v.kernel].targets
-    return f"not for {target.name}: the matrix has it for {', '.join(targets)} alone" if targets and target.name not in targets else None
+    if not targets or target.name in targets:
+        return None
+    return f"not for {target.name}: the matrix has it for {', '.join(targets)} alone"
 
 
 def no_tf32(v: Variant, target: Target, matrix: Matrix) -> str | None:

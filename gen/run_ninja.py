@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -37,11 +38,14 @@ def run_ninja(place: Place, goals: list[str], jobs: Jobs, lock: int, say=print) 
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
         idle = follow(process.stdout, say)
+    except BaseException:
+        process.send_signal(signal.SIGINT)  # ninja stops its own children, and must be waited for
+        raise
     finally:
-        # An interrupt reaches ninja as well; it stops its own children and must be waited for.
-        status = process.wait()
-    if status:
-        raise BuildFailed(f"the build failed (ninja's exit status {status}); what failed is named above, the rest was built")
+        process.communicate()
+    if process.returncode:
+        raise BuildFailed(f"the build failed (ninja's exit status {process.returncode}); what failed is named above, "
+                          "the rest was built")
     return not idle
 
 

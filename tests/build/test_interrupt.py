@@ -88,6 +88,23 @@ def test_interrupt_during_build(built, changed_digests):
     assert built.digests() == changed_digests
 
 
+@pytest.mark.parametrize("sent, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_to_the_build_alone(built, changed_digests, sent, status):
+    """As CI cancels: ninja and its compilers end with the build."""
+    change(built)
+    process = built.start("-m", "gen", "build", start_new_session=True)
+    time.sleep(1.0)
+    process.send_signal(sent)
+    process.communicate(timeout=10)
+    assert process.returncode == status
+    deadline = time.monotonic() + 5  # a compiler notices when it is back in Python
+    while session_of(process.pid)[1:] and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert session_of(process.pid)[1:] == []
+    built.stub()
+    assert built.digests() == changed_digests
+
+
 def session_of(leader: int) -> list[int]:
     """Every process of the session, the leader first; ninja gives each of its children a group of its own."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
