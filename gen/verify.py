@@ -75,7 +75,10 @@ def pack_faults(path: Path) -> list[str]:
 
 def table_faults(path: Path) -> list[str]:
     """Whether the table is of a known format and admits only bytes that are in the pack."""
-    table = json.loads(path.read_text())
+    try:
+        table = json.loads(path.read_text())
+    except ValueError as error:
+        return [f"{path.name} is no table: {error}; run python -m gen table"]
     if (table.get("format"), table.get("target")) != (TABLE_FORMAT, path.stem):
         return [f"{path.name}: format {table.get('format')!r} of {table.get('target')!r}, expected {TABLE_FORMAT} of {path.stem!r}"]
     try:
