@@ -44,11 +44,15 @@ def main(arguments=None) -> int:
         if library is None:
             return 2
         artifacts = [a for a in library.pack.artifacts if args.only in a.variant]
-        rows = [examine(runtime, artifact) for artifact in progress(artifacts)]
-    path = args.records / library.pack.target / "admission.tsv"
-    write_records(path, rows)
+        if args.one_of_each:
+            artifacts = list({a.kernel: a for a in reversed(artifacts)}.values())
+        rows = [examine(runtime, artifact, args.problems) for artifact in progress(artifacts)]
     failed = [row for row in rows if row["result"] != "pass"]
-    print(f"{library.pack.target}: {len(rows) - len(failed)} of {len(rows)} pass; records in {path}")
+    print(f"{library.pack.target}: {len(rows) - len(failed)} of {len(rows)} pass")
+    if args.problems is None:
+        path = args.records / library.pack.target / "admission.tsv"
+        write_records(path, rows)
+        print(f"records in {path}")
     return int(bool(failed))
 
 
@@ -58,14 +62,17 @@ def parse_arguments(arguments):
     parser.add_argument("--out", type=Path, default=Path("generated"), help="take them from this build folder")
     parser.add_argument("--records", type=Path, default=Path(__file__).with_name("records"))
     parser.add_argument("--only", default="", help="artifacts whose name contains this")
+    parser.add_argument("--one-of-each", action="store_true", help="one artifact of each kernel, for memory checkers")
+    parser.add_argument("--problems", type=int, metavar="N", help="the first N problems of each: a trial, no record")
     return parser.parse_args(arguments)
 
 
-def open_runtime(args, folder: Path):
-    """A runtime over the wheel's or the build folder's artifacts, admitted or not."""
+def open_runtime(args, folder: Path, unadmitted: bool = True):
+    """A runtime over the wheel's or the build folder's artifacts, with `unadmitted` also those that no record admits."""
     import os
 
-    os.environ["AOTCONV_UNADMITTED"] = "1"
+    if unadmitted:
+        os.environ["AOTCONV_UNADMITTED"] = "1"
     from aotconv.runtime import Runtime
 
     source = args.out
@@ -87,10 +94,10 @@ def progress(artifacts):
     print(file=sys.stderr)
 
 
-def examine(runtime, artifact: Artifact) -> dict:
+def examine(runtime, artifact: Artifact, limit: int | None = None) -> dict:
     """The record of one artifact."""
     kernel = parse_variant(artifact.variant).kernel
-    problems = cases(kernel.op, kernel.rank, kernel.layout, kernel.pin, kernel.index, artifact.dtype)
+    problems = cases(kernel.op, kernel.rank, kernel.layout, kernel.pin, kernel.index, artifact.dtype)[:limit]
     handle = runtime.load_artifact(0, artifact)
     worst, result = 0.0, "pass" if handle else "fail: does not load"
     for problem in problems if handle else ():
