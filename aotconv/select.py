@@ -82,7 +82,7 @@ class Library:
                          for artifact, prepared in candidate.artifacts if kind.programs(prepared, shape) <= GRID_LIMIT]
         return sorted(rows, key=lambda row: (row[0], row[2].variant))
 
-    def choose(self, problem: Problem) -> Choice:
+    def choose(self, problem: Problem, strict: bool = False, tuned: bool = True) -> Choice:
         """The tier that answers. Without timing records, applicable variants serve."""
         rows = self.ranked(problem)
         specific = [row for row in rows if not row[1].endswith("_i64")]

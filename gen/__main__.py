@@ -9,6 +9,9 @@
     python -m gen why       what became of a variant or kernel
     python -m gen verify    whether a wheel holds what it should
     python -m gen admit     on a device: test each artifact of a wheel, write records
+    python -m gen tune      on a device: time artifacts and aten, write records
+    python -m gen bench     on a device: what dispatch makes of them, beside aten
+    python -m gen fit       records -> cost models; needs numpy
     python -m gen check     on a device: run and judge every call of problem files
     python -m gen fuzz      on a device: run and judge random calls
 """
@@ -17,7 +20,7 @@ import sys
 from importlib import import_module
 
 # Run on a GPU machine from a wheel: torch and the standard library must do, so typer is not imported before them.
-STANDALONE = {"admit": "gen.admit", "check": "gen.check", "fuzz": "gen.fuzz"}
+STANDALONE = {"admit": "gen.admit", "tune": "gen.tune", "bench": "gen.bench", "fit": "gen.fit", "check": "gen.check", "fuzz": "gen.fuzz"}
 
 
 def main(arguments: list[str]) -> int:
