@@ -38,6 +38,15 @@ def test_expanded_input_weight_and_bias():
     check(x.expand(3, 8, 9, 7), w.expand(16, 8, 3, 3), b.expand(16), 1, 1)
 
 
+def test_expanded_channels():
+    """Stride 0 is no unit stride."""
+    for of_x, of_w in ((integers(1, 1, 1, 1), integers(16, 16, 3, 3)), (integers(2, 16, 9, 7), integers(1, 1, 1, 1)),
+                       (integers(2, 1, 9, 7), integers(16, 1, 3, 3))):
+        x, w = of_x.expand(2, 16, 9, 7), of_w.expand(16, 16, 3, 3)
+        for a, b in ((x, w), (x, channels_last(w)), (channels_last(x), w)):
+            check(a, b, None, 1, 1)
+
+
 def test_overlapping_windows_as_input():
     frames = integers(200).unfold(0, 16, 4).unfold(0, 8, 2).permute(0, 2, 1)[:, :, None]
     assert frames.shape == (20, 8, 1, 16)

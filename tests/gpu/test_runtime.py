@@ -1,5 +1,6 @@
 """Streams, graphs, threads, processes and torch's features around a convolution on a GPU."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -158,6 +159,46 @@ def test_gradients():
     theirs = torch.autograd.grad(F.conv2d(x, w, b, 1, 1).pow(2).sum(), (x, w, b))
     for mine, reference in zip(ours, theirs):
         assert torch.equal(mine.double().cpu(), reference)  # every partial sum is an integer below 2^24
+
+
+def test_c25_gradients_that_are_views():
+    x, w = problem()
+    other = channels_last(integers(16, 16, 3, 3, seed=1))
+    for g in (integers(1, 1, 1, 1).expand(2, 16, 9, 9), integers(2, 32, 9, 9)[:, 16:], channels_last(integers(2, 32, 9, 9))[:, ::2],
+              integers(2, 9, 9, 1).permute(0, 3, 1, 2).expand(2, 16, 9, 9)):
+        dx, dw, _ = aotconv.convolution_backward(g, x, other, None, *ARGUMENTS, [True, True, False])
+        exact_dx, exact_dw, _ = torch.ops.aten.convolution_backward(*(t.double().cpu() for t in (g, x, other)), None, *ARGUMENTS, [True, True, False])
+        assert torch.equal(dx.cpu(), exact_dx.half()) and torch.equal(dw.cpu(), exact_dw.half())
+
+
+STRICT = """
+import torch, aotconv
+x, w = torch.ones(1, 8, 4, 4, device="cuda"), torch.ones(8, 8, 3, 3, device="cuda")
+assert (aotconv.conv2d(x.half(), w.half()) == 72).all()
+for arguments, expected in (((x.double(), w.double()), aotconv.AotconvError), ((x, w, None, 0), RuntimeError), ((x, w.half()), RuntimeError)):
+    try:
+        aotconv.conv2d(*arguments)
+    except RuntimeError as error:
+        assert type(error) is expected, error
+        print(error)
+    else:
+        raise AssertionError(arguments)
+assert aotconv.conv2d(x[:0], w).shape == (0, 8, 2, 2)
+runtime = aotconv.ops.runtime
+runtime.handles.clear()
+runtime.native.load_kernel = lambda *_: (_ for _ in ()).throw(RuntimeError("the driver says no"))
+try:
+    aotconv.conv2d(x.half()[:, :, 1:], w.half())
+except aotconv.AotconvError as error:
+    print(error)
+"""
+
+
+def test_strict_mode_raises_with_the_reason():
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", STRICT], capture_output=True, text=True, env={**os.environ, "AOTCONV_MODE": "strict"})
+    assert done.returncode == 0, done.stderr
+    dtype, stride, mixed, driver = done.stdout.strip().splitlines()
+    assert "float64" in dtype and "stride" in stride and "same" in mixed and "the driver says no" in driver
 
 
 def test_forward_mode_gradients_are_not_dropped():
