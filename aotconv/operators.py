@@ -37,8 +37,9 @@ def _nothing(*_):
 
 
 def flags_of(input) -> int:
-    """What aten would read for this call: TF32 matters to float32 alone."""
-    return float32_flags() if input.dtype is torch.float32 else 0
+    """What the choice of a kernel reads besides the call: TF32, which matters to float32 alone, and strict mode."""
+    flags = geometry.STRICT if runtime.mode == "strict" else 0
+    return flags | float32_flags() if input.dtype is torch.float32 else flags
 
 
 def float32_flags() -> int:

@@ -145,7 +145,8 @@ class Runtime:
             what = device.arch or "sm_%d%d" % device.capability
             raise PackError(f"it is a {what}, this wheel has {', '.join(dispatch.TARGETS)}; build one with --only target=...")
         self.check_driver(Target(target))
-        return Library(self.pack(target), dispatch.KERNELS, self.table(target)["admitted"], device, self.unadmitted)
+        table = self.table(target)
+        return Library(self.pack(target), dispatch.KERNELS, table["admitted"], device, self.unadmitted, table)
 
     def check_driver(self, target: Target):
         if self.native is None or not target.minimum_driver:
@@ -188,7 +189,7 @@ class Runtime:
             problem = geometry.problem_of(call)
         except geometry.Uncovered:
             return ATEN
-        choice = self.choose(call.device, problem)
+        choice = self.choose(call.device, problem, call.strict)
         if choice.artifact is None:
             return ATEN
         handle = self.load_artifact(call.device, choice.artifact)
@@ -198,11 +199,12 @@ class Runtime:
         launch = family(choice.artifact.kernel).launch(choice.artifact, problem, handle, slots)
         return plan_words(problem, call.dtypes[0], *launch)
 
-    def choose(self, index: int, problem) -> Choice:
+    def choose(self, index: int, problem, strict: bool | None = None) -> Choice:
+        """What serves a problem on a device; strict: as AOTCONV_MODE says where it is None."""
         library = self.library(index)
         if library is None:
             return Choice("aten", None, (("rule", "no artifacts can be used on this device (a warning said why)"),))
-        return library.choose(problem)
+        return library.choose(problem, self.mode == "strict" if strict is None else strict)
 
     def load_artifact(self, index: int, artifact):
         """A kernel handle; ATEN when it cannot be loaded, ATEN_ONCE while a graph is captured: nothing may load then."""

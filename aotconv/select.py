@@ -12,6 +12,7 @@ from aotconv.pack import Artifact, Pack
 from aotconv.plan import WORKSPACE_POINTERS
 from aotconv.problem import Problem
 from aotconv.target import Device
+from aotconv.tuning import ATEN, Tuning, features
 
 INT32_MAX = 2**31 - 1
 GRID_LIMIT = 2**31 - 1
@@ -27,11 +28,12 @@ class Choice:
 
 
 class Library:
-    """One target's artifacts, ready to be asked; `admitted` maps a variant to the SHA-256 that passed on a device."""
+    """One target's artifacts, ready to be asked. admitted: variant -> the SHA-256 that passed on a device; table: what
+    was measured, if anything."""
 
-    def __init__(self, pack: Pack, kernels: dict, admitted: dict, device: Device, unadmitted: bool = False):
+    def __init__(self, pack: Pack, kernels: dict, admitted: dict, device: Device, unadmitted: bool = False, table: dict | None = None):
         self.pack, self.kernels, self.admitted, self.device = pack, kernels, admitted, device
-        self.unadmitted = unadmitted
+        self.unadmitted, self.tuning = unadmitted, Tuning(table or {}, device.multiprocessors)
 
     @cached_property
     def candidates(self) -> dict:
@@ -71,30 +73,65 @@ class Library:
         more = self.candidates.get((*key, "f32"), ()) if problem.arithmetic == "tf32" else ()
         return self.candidates.get((*key, problem.arithmetic), ()) + more
 
-    def ranked(self, problem: Problem) -> list[tuple[float, str, Artifact]]:
-        """(estimated microseconds, kernel, artifact) of every applicable artifact, best first; ties by name."""
+    @cached_property
+    def named(self) -> dict[str, tuple[Artifact, "Candidate"]]:
+        """Variant -> its artifact and what its kernel asks, of those that may run."""
+        found = (c for kernels in self.candidates.values() for c in kernels)
+        return {artifact.variant: (artifact, c) for c in found for artifact, _ in c.artifacts}
+
+    def ranked(self, problem: Problem, seen: tuple[float, ...] | None = None) -> list[tuple[float, str, Artifact]]:
+        """(expected microseconds, kernel, artifact) of every applicable artifact, best first; ties by name."""
         rows, multiprocessors, shapes = [], self.device.multiprocessors, {}
+        seen = seen or features(problem, multiprocessors)
+        corrected = self.tuning.corrected_us
         for candidate in self.asked(problem):
             if candidate.refusal(problem) is None:
                 kind = candidate.family
                 shape = shapes.get(kind) or shapes.setdefault(kind, kind.shape_of(problem))
-                rows += [(kind.estimate_us(prepared, shape, multiprocessors), candidate.kernel, artifact)
+                rows += [(corrected(artifact, kind.estimate_us(prepared, shape, multiprocessors), seen), candidate.kernel, artifact)
                          for artifact, prepared in candidate.artifacts if kind.programs(prepared, shape) <= GRID_LIMIT]
         return sorted(rows, key=lambda row: (row[0], row[2].variant))
 
     def choose(self, problem: Problem, strict: bool = False, tuned: bool = True) -> Choice:
-        """The tier that answers. Without timing records, applicable variants serve."""
-        rows = self.ranked(problem)
-        specific = [row for row in rows if not row[1].endswith("_i64")]
-        if specific:
-            cost, _, artifact = specific[0]
-            return Choice("rule", artifact, (("tuned", "the table has no tuned entry for this problem"),
-                                             ("rule", f"best of {len(specific)} applicable variants, about {cost:.1f} us")))
-        if rows:
-            return Choice("generic", rows[0][2], (("tuned", "the table has no tuned entry for this problem"),
-                                                  ("rule", self.refusals(problem)), ("generic", "takes every size and stride")))
-        return Choice("aten", None, (("tuned", "the table has no tuned entry for this problem"),
-                                     ("rule", self.refusals(problem)), ("generic", "no generic variant is usable")))
+        """The tier that answers. strict: aten does not while any artifact applies. tuned: whether that tier is asked."""
+        told = "not asked"
+        if tuned:
+            choice, told = self.choose_tuned(problem, strict)
+            if choice:
+                return choice
+        seen = features(problem, self.device.multiprocessors)
+        rows = self.ranked(problem, seen)
+        tier = "rule" if any(not kernel.endswith("_i64") for _, kernel, _ in rows) else "generic"
+        if tier == "rule":
+            rows = [row for row in rows if not row[1].endswith("_i64")]
+        aten = self.tuning.aten_us(problem, seen) if rows else None
+        reasons = (("tuned", told), *self.told(problem, tier, rows, aten))
+        if not rows or (aten and not strict and rows[0][0] > aten.limit):
+            return Choice(ATEN, None, reasons)
+        return Choice(tier, rows[0][2], reasons)
+
+    def choose_tuned(self, problem: Problem, strict: bool) -> tuple[Choice | None, str]:
+        """What was fastest on this very problem, and why that is or is not the answer."""
+        name = self.tuning.winner(problem)
+        if name is None:
+            return None, "this problem was not measured on such a device"
+        if name == ATEN:
+            told = "aten was the fastest on this very problem"
+            return (None, told + ", which strict mode ignores") if strict else (Choice(ATEN, None, (("tuned", told),)), told)
+        artifact, candidate = self.named.get(name, (None, None))
+        refusal = candidate.refusal(problem) if candidate else "it cannot be used here"
+        if refusal:
+            return None, f"{name} was the fastest on this very problem, but {refusal}"
+        return Choice("tuned", artifact, (("tuned", f"{name} was the fastest on this very problem"),)), ""
+
+    def told(self, problem: Problem, tier: str, rows: list, aten) -> tuple[tuple[str, str], ...]:
+        """What the tiers after the tuned one have to say: the best three with their times, and aten's."""
+        if not rows:
+            return ("rule", self.refusals(problem)), ("generic", "no generic variant is usable")
+        times = ", ".join(f"{artifact.variant} {us:.1f} us" for us, _, artifact in rows[:3])
+        beside = f"aten {aten.us:.1f} us, a kernel serves up to {aten.limit:.1f} us" if aten else "aten was not measured on such problems"
+        text = f"{len(rows)} variants apply, expected times: {times}; {beside}"
+        return (("rule", text),) if tier == "rule" else (("rule", self.refusals(problem)), ("generic", text))
 
     def refusals(self, problem: Problem) -> str:
         """Why each kernel of this op, rank and dtype does not serve, in one line."""

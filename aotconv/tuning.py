@@ -5,6 +5,7 @@ Everything here is a pure function of a problem and the table. gen/fit.py makes 
 
 from math import exp, log
 from operator import mul
+from typing import NamedTuple
 
 from aotconv.problem import Layout, Problem
 
@@ -109,6 +110,13 @@ def cost_name(variant: str) -> str:
     return f"{kernel}-{KINDS.get(dtype, dtype)}-{config}"
 
 
+class Expected(NamedTuple):
+    """aten's predicted microseconds, and what a kernel's may be at most for it to serve."""
+
+    us: float
+    limit: float
+
+
 class Tuning:
     """A table's measurements, for a device."""
 
@@ -127,10 +135,10 @@ class Tuning:
             return estimate_us
         return exp(sum(map(mul, weights, seen)) + weights[-1] * log(estimate_us))
 
-    def aten_us(self, problem: Problem, seen: tuple[float, ...]) -> tuple[float, float] | None:
-        """(aten's predicted microseconds, what a kernel's may be at most), or None where such problems were not measured."""
-        model = self.aten.get(group_of(problem))
+    def aten_us(self, problem: Problem, seen: tuple[float, ...]) -> "Expected | None":
+        """aten's predicted time; None where such problems were not measured."""
+        model = self.aten.get(group_of(problem)) if self.aten else None
         if model is None:
             return None
         us = exp(sum(map(mul, model["weights"], seen)))
-        return us, us * exp(-model["margin"])
+        return Expected(us, us * exp(-model["margin"]))

@@ -16,11 +16,12 @@ from gen.pack_files import ArtifactError
 from gen.plan import Plan, make_plan
 from gen.run_ninja import BuildFailed
 from gen.table import RecordError
+from gen.timings import TimingError
 from gen.toolchain import ToolchainError
 from gen.wheel import WheelError
 
 OUT = ROOT / "generated"
-EXPECTED = (MatrixError, OnlyError, JobsError, ToolchainError, RecordError, ArtifactError, PackError, BuildFailed, WheelError)
+EXPECTED = (MatrixError, OnlyError, JobsError, ToolchainError, RecordError, TimingError, ArtifactError, PackError, BuildFailed, WheelError)
 INTERRUPTED, TERMINATED = 130, 143  # typer's status after Control-C; a shell's after SIGTERM
 
 MatrixOption = Annotated[Path, typer.Option("--matrix", help="The matrix to build.")]

@@ -29,9 +29,9 @@ from aotconv.pack import Pack, PackError
 from aotconv.tuning import ATEN, FEATURES, class_of, cost_name, features, group_of, kind_of, memory_format
 from gen.files import write_if_changed
 from gen.problems import ProblemError, problem_from, read_problems
+from gen.table import MODEL_FORMAT, MODELS
 from gen.timings import TimingError, read_sessions, read_timings
 
-FORMAT = 1
 POOLED, OWN = 1.0, 6.0          # ridges: of a level's first fit, and of a part's departure from it
 FOLDS = 5
 MARGINS = (-0.05, 0.0, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 9.0)   # of logarithms; the last is never
@@ -88,7 +88,7 @@ def parse_arguments(arguments):
     parser.add_argument("--target", default="sm_90a")
     parser.add_argument("--out", type=Path, default=Path("generated"), help="the build folder whose packs were timed")
     parser.add_argument("--records", type=Path, default=here.with_name("records"))
-    parser.add_argument("--models", type=Path, default=here.with_name("models"))
+    parser.add_argument("--models", type=Path, default=MODELS)
     parser.add_argument("--judge", type=Path, nargs="+", metavar="PROBLEMS", help="fit on half of the models of these files, judge on the rest")
     return parser.parse_args(arguments)
 
@@ -218,7 +218,7 @@ def render_models(models: dict, target: str) -> str:
     """Sorted, a line for each variant and group."""
     lines = lambda part: ",\n".join(f'  {json.dumps(name)}: {json.dumps(part[name], sort_keys=True)}' for name in sorted(part))
     return (f'{{\n "aten": {{\n{lines(models["aten"])}\n }},\n "costs": {{\n{lines(models["costs"])}\n }},\n'
-            f' "features": {json.dumps(FEATURES)},\n "format": {FORMAT},\n "target": {json.dumps(target)}\n}}\n')
+            f' "features": {json.dumps(FEATURES)},\n "format": {MODEL_FORMAT},\n "target": {json.dumps(target)}\n}}\n')
 
 
 # --- the judgement ---------------------------------------------------------------------------------------------------

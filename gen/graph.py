@@ -21,7 +21,7 @@ from gen.variants import Kernel, Variant
 
 ROOT = Path(__file__).resolve().parent.parent
 PACK_MODULES = ("aotconv/pack.py", "aotconv/target.py", "gen/files.py", "gen/pack_files.py")
-TABLE_MODULES = ("aotconv/pack.py", "gen/files.py", "gen/table.py")
+TABLE_MODULES = ("aotconv/pack.py", "aotconv/problem.py", "aotconv/tuning.py", "gen/files.py", "gen/table.py", "gen/timings.py")
 CXX_MODULES = ("gen/cxx.py", "gen/files.py", "gen/native.py")
 
 
@@ -101,10 +101,11 @@ def pack_edge(plan: Plan, place: Place, target: Target) -> Edge:
 
 
 def table_edge(place: Place, target: Target) -> Edge:
-    records = f"{place.records}/{target.name}/admission.tsv"
+    records = f"{place.records}/{target.name}"
+    measured = (f"{records}/timing.tsv", f"{records}/sessions.tsv", f"gen/models/{target.name}.json")
     return Edge(
-        "table", (place("tables", f"{target.name}.json"),), (place("packs", f"{target.name}.pack"), records),
-        present(TABLE_MODULES), (("target", target.name),),
+        "table", (place("tables", f"{target.name}.json"),), (place("packs", f"{target.name}.pack"), f"{records}/admission.tsv"),
+        present((*measured, *TABLE_MODULES)), (("target", target.name),),
     )
 
 

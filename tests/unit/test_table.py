@@ -23,6 +23,7 @@ def test_table(tmp_path):
   "a": "11",
   "d": "44"
  },
+ "aten": {},
  "costs": {},
  "format": 1,
  "target": "sm_90a",
