@@ -47,6 +47,8 @@ SHAPES = (
     Shape(5, 3, 17, stride=3, pad=0, bias=True),
     Shape(2, 1, 1, groups=5, dil=3, pad=3, skew=True),
     Shape(1, 33, 33, pad=0, stride=2),
+    Shape(2, 3, 2, stride=2, dil=2, pad=2, bias=True),            # half of the input meets no output position
+    Shape(1, 9, 5, kernel=2, stride=4, dil=2, pad=1, skew=True),
     Shape(3, 4, 21, kernel=2, pad=1, long=True, bias=True, skew=True),
 )
 

@@ -47,9 +47,13 @@ def bwdx1d_cl(
     # No tap of this phase meets an output position when the search ran through.
     taps_w = tl.where(first_w < step_w, tl.maximum(tl.cdiv(kernel_w - first_w, step_w), 0), 0)
     start_w = (i_w + pad_w - first_w * dil_w) // stride_w
+    visits = taps_w
+    # Divisors must not be 0 even where nothing is visited: the pipeliner divides before it knows, and LLVM then takes
+    # the loop to run at least once.
+    taps_w = tl.maximum(taps_w, 1)
     taps = taps_w
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for step in range(taps * tl.cdiv(C_out, BLOCK_K)):
+    for step in range(visits * tl.cdiv(C_out, BLOCK_K)):
         tap = step % taps
         o = step // taps * BLOCK_K + tl.arange(0, BLOCK_K)
         o_ok = o < C_out

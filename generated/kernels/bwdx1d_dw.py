@@ -48,9 +48,13 @@ def bwdx1d_dw(
     # No tap of this phase meets an output position when the search ran through.
     taps_w = tl.where(first_w < step_w, tl.maximum(tl.cdiv(kernel_w - first_w, step_w), 0), 0)
     start_w = (i_w + pad_w - first_w * dil_w) // stride_w
+    visits = taps_w
+    # Divisors must not be 0 even where nothing is visited: the pipeliner divides before it knows, and LLVM then takes
+    # the loop to run at least once.
+    taps_w = tl.maximum(taps_w, 1)
     taps = taps_w
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for tap in range(taps):
+    for tap in range(visits):
         t_w = tap
         k_w = first_w + t_w * step_w
         inside = pixel_ok

@@ -69,9 +69,15 @@ def bwdx3d_any(
     # No tap of this phase meets an output position when the search ran through.
     taps_w = tl.where(first_w < step_w, tl.maximum(tl.cdiv(kernel_w - first_w, step_w), 0), 0)
     start_w = (i_w + pad_w - first_w * dil_w) // stride_w
+    visits = taps_d * taps_h * taps_w
+    # Divisors must not be 0 even where nothing is visited: the pipeliner divides before it knows, and LLVM then takes
+    # the loop to run at least once.
+    taps_d = tl.maximum(taps_d, 1)
+    taps_h = tl.maximum(taps_h, 1)
+    taps_w = tl.maximum(taps_w, 1)
     taps = taps_d * taps_h * taps_w
     acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
-    for k in range(0, C_out * taps, BLOCK_K):
+    for k in range(0, C_out * visits, BLOCK_K):
         k = k + tl.arange(0, BLOCK_K)
         k_ok = k < C_out * taps
         o = group * C_out + k // taps

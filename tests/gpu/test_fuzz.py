@@ -7,7 +7,7 @@ from gen.fuzz import attempt, random_exercise
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
-ONCE_FAILED: list[int] = []  # seeds of `python -m gen fuzz` that found a fault, kept for ever
+ONCE_FAILED = [667, 705, 800, 840]  # seeds of `python -m gen fuzz` that found a fault, kept for ever
 
 
 @pytest.fixture(autouse=True)
