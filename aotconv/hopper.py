@@ -34,18 +34,18 @@ class Schedule(NamedTuple):
 
 
 SCHEDULES = {
-    "pipe": Schedule(start=0.41, restart=0.53, tile=1.41, hidden=0.47, step=0.133),
-    "coop": Schedule(start=0.80, restart=0.0, tile=0.42, hidden=0.19, step=0.048),
-    "pp": Schedule(start=0.09, restart=0.0, tile=0.87, hidden=0.67, step=0.077),
+    "pipe": Schedule(start=0.90, restart=0.77, tile=0.53, hidden=0.23, step=0.100),
+    "coop": Schedule(start=0.26, restart=0.0, tile=1.29, hidden=0.41, step=0.181),
+    "pp": Schedule(start=0.79, restart=0.0, tile=0.62, hidden=0.42, step=0.096),
 }
-LAUNCH_US = 0.7
-FLOPS_US = {"f16": 6.8e6, "bf16": 6.8e6, "tf32": 3.4e6}  # of one multiprocessor, in a burst
-FRAGMENT_US = 0.0017                                     # of each 64 rows of a step of 64: what small tiles lose
-LOAD_BYTES_US = 111_000                                  # what one multiprocessor brings into shared memory
-GATHER = 1.32                                            # an im2col map's pixel, in pixels of a matrix
-STORE_BYTES_US = 21_600                                  # a tile's output
-MEMORY_BYTES_US = 10e6                                   # of the device, its cache included
-SPLIT_US, PARTIAL_BYTES_US = 3.2, 34_000                 # zeroed counters and a sum; what one program reads of partial sums
+LAUNCH_US = 0.23
+FLOPS_US = {"f16": 5.74e6, "bf16": 5.74e6, "tf32": 2.87e6}  # of one multiprocessor
+STEP_US, FRAGMENT_US = 0.0139, 0.0055                       # of a step besides: in all, and for each 64 rows
+LOAD_BYTES_US = 107_700                                     # what one multiprocessor brings into shared memory
+GATHER = 1.45                                               # an im2col map's pixel, in pixels of a matrix
+STORE_BYTES_US = 27_500                                     # a tile's output
+MEMORY_BYTES_US = 12e6                                      # of the device, its cache included
+SPLIT_US, PARTIAL_BYTES_US = 3.8, 43_600                    # zeroed counters and a sum; what a program reads of partial sums
 
 
 class Shape(NamedTuple):
@@ -101,7 +101,7 @@ def prepare(artifact: Artifact) -> Prepared:
     """The artifact's Prepared."""
     tile, size = artifact.tile, ITEMSIZE.get(artifact.dtype, 4)
     m, n, k = tile["BLOCK_M"], tile["BLOCK_N"], tile["BLOCK_K"]
-    work = 2 * m * n * k / FLOPS_US[artifact.dtype] + FRAGMENT_US * m / 64 * k / 64
+    work = 2 * m * n * k / FLOPS_US[artifact.dtype] + STEP_US + FRAGMENT_US * m / 64
     row = k * size / LOAD_BYTES_US
     gather = 1.0 if artifact.kernel.split("_")[1].endswith("t") else GATHER
     return Prepared(schedule_of(artifact.kernel), m, n, k, gemm.resident(artifact), work, m * gather * row, row,
