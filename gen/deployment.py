@@ -27,6 +27,7 @@ from aotconv.formats import result_layout
 from aotconv.problem import forward_problem, transposed_size, with_op
 from gen import deployment_probe as probe
 from gen.reference import convolve, error_over_bound
+from gen.sampled import at_places
 
 ROOT = Path(__file__).resolve().parent.parent
 PROBLEMS = ROOT / "tests" / "data" / "deployment_problems.jsonl"
@@ -177,12 +178,10 @@ class Reference:
         self.values, self.magnitude = self.compute(self.x, self.w, self.bias), self.compute(*map(absolute, (self.x, self.w, self.bias)))
 
     def compute(self, x, w, bias):
-        if self.row["transposed"]:
-            y = convolve("bwd_input", self.problem, w=w, y=x, bias=bias)
-            return (y if self.picks is None else y[self.picks]).flatten()
+        operands = {"y" if self.row["transposed"] else "x": x, "w": w, "bias": bias}
         if self.picks is None:
-            return convolve("fwd", self.problem, x=x, w=w, bias=bias).flatten()
-        return sampled(self.problem, x, w, bias, self.picks)
+            return convolve(self.problem.op, self.problem, **operands).flatten()
+        return at_places(self.problem.op, self.problem, torch.stack(self.picks, 1), **operands)[0]
 
     def judge(self, header: dict, data: bytes) -> dict:
         """The header, and `error` over the bound; `wrong` says what is not as aten's."""
@@ -209,21 +208,6 @@ def problem_of(row: dict):
     spatial = map(transposed_size, row["x"][2:], row["w"][2:], stride, padding, dilation, row["output_padding"])
     x = (row["x"][0], row["w"][1] * row["groups"], *spatial)
     return with_op(forward_problem(x, tuple(row["w"]), "bf16", stride, padding, dilation, row["groups"]), "bwd_input")
-
-
-def sampled(p, x, w, bias, picks):
-    """The outputs at `picks` alone, tap by tap in float64."""
-    batch, channel, *position = picks
-    group = channel // (p.w.sizes[0] // p.groups)
-    seen = x.movedim(1, -1).unflatten(-1, (p.groups, -1))
-    total = torch.zeros(len(batch), dtype=torch.float64, device=x.device)
-    for tap in torch.cartesian_prod(*map(torch.arange, p.w.sizes[2:])).reshape(-1, p.rank).tolist():
-        at = [o * s - pad + k * d for o, s, pad, k, d in zip(position, p.stride, p.padding, tap, p.dilation)]
-        inside = torch.stack([(a >= 0) & (a < size) for a, size in zip(at, p.x.sizes[2:])]).all(0)
-        values = seen[(batch, *(a.clamp(0, size - 1) for a, size in zip(at, p.x.sizes[2:])), group)].double()
-        weights = w[(slice(None), slice(None), *tap)][channel].double()
-        total += (values * weights).sum(1) * inside
-    return total if bias is None else total + bias.double()[channel]
 
 
 # ---- the report -------------------------------------------------------------------------------------------------------

@@ -199,7 +199,7 @@ def test_c5_offsets_beyond_32_bits_in_a_small_tensor(clean):
 def test_c7_im2col_beyond_32_bits(clean):
     need(6)
     from aotconv.problem import forward_problem
-    from gen.deployment import sampled
+    from gen.sampled import at_places
 
     x, w = integers(1, 256, 19, 146, 258, most=1), integers(256, 256, 3, 3, 3, most=1)
     p = forward_problem(tuple(x.shape), tuple(w.shape), "f16")
@@ -211,7 +211,7 @@ def test_c7_im2col_beyond_32_bits(clean):
     assert y.data_ptr() == place and not y.isnan().any()
     points = torch.stack([torch.randint(size, (1000,), device="cuda") for size in y.shape])
     points = tuple(torch.cat([points, torch.tensor(y.shape, device="cuda")[:, None] - 1], 1))
-    assert torch.equal(y[points], sampled(p, x, w, None, points).half())
+    assert torch.equal(y[points], at_places("fwd", p, torch.stack(points, 1), x=x, w=w)[0].half())
 
 
 def test_c9_batch_and_groups_beyond_a_grid():

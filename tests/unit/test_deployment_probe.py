@@ -6,11 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
-from aotconv.problem import forward_problem
 from gen import deployment, deployment_probe
-from gen.reference import convolve
 
 MISDEEDS = {
     "file opened for writing": "open({path!r}, 'w')",
@@ -50,18 +47,6 @@ def test_hook_is_silent_on_reading():
     program = PROBE.format(folder=str(Path(deployment_probe.__file__).parent), deed="open('/proc/self/status').read()")
     done = subprocess.run([sys.executable, "-I", "-B", "-c", program], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == []
-
-
-@pytest.mark.parametrize("x, w, geometry", [
-    ((2, 6, 19), (4, 3, 3), dict(stride=2, padding=3, groups=2)),
-    ((2, 6, 9, 8), (4, 3, 3, 2), dict(stride=(2, 1), padding=(3, 0), dilation=(1, 2), groups=2)),
-    ((2, 4, 5, 6, 7), (8, 1, 2, 3, 3), dict(padding=1, dilation=2, groups=4)),
-])
-def test_samples_are_the_reference(x, w, geometry):
-    p = forward_problem(x, w, "f32", **geometry)
-    a, b, bias = torch.randn(x), torch.randn(w), torch.randn(w[0])
-    picks = tuple(torch.stack([torch.randint(size, (200,)) for size in p.y.sizes]))
-    torch.testing.assert_close(deployment.sampled(p, a, b, bias, picks), convolve("fwd", p, x=a, w=b, bias=bias)[picks])
 
 
 def test_problems_are_those_of_the_named_models():

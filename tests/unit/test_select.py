@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aotconv.problem import Layout, channels_last, forward_problem
+from aotconv.problem import Layout, forward_problem
 from aotconv.select import Candidate, holds
 from aotconv.target import SHARED_LIMIT, Device, Target, best_target, runs_on
 from runtime_rig import ARTIFACTS, H200, artifact, make_folder, make_runtime
