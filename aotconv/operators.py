@@ -71,13 +71,18 @@ def _convolution(input, weight, bias, *lists):
         if result is not None:
             return result
         if runtime.mode == "strict":
-            _refuse("fwd", input, weight, bias, lists, aten.convolution.default(input, weight, bias, *lists))
+            _refuse("fwd", input, weight, bias, lists, aten.convolution.default(*map(_meta, (input, weight, bias)), *lists))
     return aten.convolution.default(input, weight, bias, *lists)
 
 
+def _meta(tensor):
+    """The tensor without its data: what aten refuses of it, aten refuses, and computes nothing."""
+    return None if tensor is None else torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
 def _refuse(op, input, weight, bias, lists, result):
-    """Strict mode, and aten took the call: empty results are its own, anything else raises with the reason."""
-    if result is None or result.numel() == 0:
+    """Strict mode, and no kernel took the call: an empty `result` is left to aten, anything else raises with the reason."""
+    if result.numel() == 0:
         return
     from aotconv.report import explain
 
@@ -129,11 +134,11 @@ def _convolution_backward(grad, input, weight, bias_sizes, *rest):
     left = [mask[0] and dx is None, mask[1] and dw is None, mask[2] and dx is None and dw is None]
     db = None
     if any(left):
+        if runtime.mode == "strict" and any(left[:2]):
+            _refuse("bwd_input" if left[0] else "bwd_weight", input, weight, None, lists, input if left[0] else weight)
         served = aten.convolution_backward.default(grad, input, weight, bias_sizes, *lists, left)
         dx, dw, db = (ours if aten_one is None or not asked else aten_one
                       for ours, aten_one, asked in zip((dx, dw, None), served, left))
-        if runtime.mode == "strict":
-            _refuse("bwd_input" if left[0] else "bwd_weight", input, weight, None, lists, dx if left[0] else dw)
     if mask[2] and db is None and bias_sizes is not None:
         db = grad.sum([0, *range(2, grad.dim())])
     return dx, dw, db
