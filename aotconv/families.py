@@ -9,6 +9,14 @@ from aotconv import depthwise, gemm, hopper, weight
 
 FAMILIES = {"cl": gemm, "clodd": gemm, "flat": gemm, "any": gemm, "dw": depthwise, "dwany": depthwise}
 FAMILIES |= {name: hopper for name in ("pipe", "coop", "pp", "pipet", "coopt", "ppt", "pps")}
+SIZED = (hopper,)  # families whose `launch` takes the number of multiprocessors
+
+
+def launch(artifact, problem, handle: int, slots: dict[str, int], multiprocessors: int):
+    """A plan's steps and workspace, from the artifact's family; some size their grid by the device."""
+    kind = family(artifact.kernel)
+    sized = {"multiprocessors": multiprocessors} if kind in SIZED else {}
+    return kind.launch(artifact, problem, handle, slots, **sized)
 
 
 def trials(artifact) -> tuple[dict, ...]:

@@ -42,7 +42,7 @@ LAUNCH_US = 0.23
 FLOPS_US = {"f16": 5.74e6, "bf16": 5.74e6, "tf32": 2.87e6}  # of one multiprocessor
 STEP_US, FRAGMENT_US = 0.0139, 0.0055                       # of a step besides: in all, and for each 64 rows
 LOAD_BYTES_US = 107_700                                     # what one multiprocessor brings into shared memory
-GATHER = 1.45                                               # an im2col map's pixel, in pixels of a matrix
+GATHER, GATHER_US = 1.45, 0.2                               # an im2col map: its pixel in pixels of a matrix, its start
 STORE_BYTES_US = 27_500                                     # a tile's output
 MEMORY_BYTES_US = 12e6                                      # of the device, its cache included
 SPLIT_US, PARTIAL_BYTES_US = 3.8, 43_600                    # zeroed counters and a sum; what a program reads of partial sums
@@ -67,7 +67,8 @@ class Prepared(NamedTuple):
     k: int
     resident: int
     work_us: float      # matrix work of one step of one tile
-    pixels_us: float    # loads of its pixels
+    start_us: float     # from the launch to the first product
+    pixels_us: float    # loads of a step's pixels
     row_us: float       # loads of one channel's weights
     store_us: float     # a tile's output
 
@@ -103,8 +104,9 @@ def prepare(artifact: Artifact) -> Prepared:
     m, n, k = tile["BLOCK_M"], tile["BLOCK_N"], tile["BLOCK_K"]
     work = 2 * m * n * k / FLOPS_US[artifact.dtype] + STEP_US + FRAGMENT_US * m / 64
     row = k * size / LOAD_BYTES_US
-    gather = 1.0 if artifact.kernel.split("_")[1].endswith("t") else GATHER
-    return Prepared(schedule_of(artifact.kernel), m, n, k, gemm.resident(artifact), work, m * gather * row, row,
+    matrix, schedule = artifact.kernel.split("_")[1].endswith("t"), schedule_of(artifact.kernel)
+    start = SCHEDULES[schedule].start + (0.0 if matrix else GATHER_US)
+    return Prepared(schedule, m, n, k, gemm.resident(artifact), work, start, m * row * (1.0 if matrix else GATHER), row,
                     m * n * size / STORE_BYTES_US)
 
 
@@ -134,7 +136,7 @@ def busy_us(prepared: Prepared, shape: Shape, w: Work, multiprocessors: int) -> 
     if w.splits > 1:
         end += w.splits * PARTIAL_BYTES * prepared.m * prepared.n / PARTIAL_BYTES_US
         split = SPLIT_US
-    return split + s.start * (1 + (turns - 1) * s.restart) + loop + end * (1 + (turns - 1) * (1 - s.hidden))
+    return split + prepared.start_us * (1 + (turns - 1) * s.restart) + loop + end * (1 + (turns - 1) * (1 - s.hidden))
 
 
 def programs(prepared: Prepared, shape: Shape) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from aotconv import geometry
-from aotconv.families import family
+from aotconv.families import launch
 from aotconv.pack import Pack, PackError
 from aotconv.plan import plan_words
 from aotconv.select import Choice, Library
@@ -196,8 +196,8 @@ class Runtime:
         if not handle:
             return handle
         slots = geometry.slots(call.kind, call.transposed)
-        launch = family(choice.artifact.kernel).launch(choice.artifact, problem, handle, slots)
-        return plan_words(problem, call.dtypes[0], *launch)
+        multiprocessors = self.libraries[call.device].device.multiprocessors
+        return plan_words(problem, call.dtypes[0], *launch(choice.artifact, problem, handle, slots, multiprocessors))
 
     def choose(self, index: int, problem, strict: bool | None = None) -> Choice:
         """What serves a problem on a device; strict: as AOTCONV_MODE says where it is None."""

@@ -34,6 +34,7 @@ class Library:
     def __init__(self, pack: Pack, kernels: dict, admitted: dict, device: Device, unadmitted: bool = False, table: dict | None = None):
         self.pack, self.kernels, self.admitted, self.device = pack, kernels, admitted, device
         self.unadmitted, self.tuning = unadmitted, Tuning(table or {}, device.multiprocessors)
+        self.demands = {}  # what kernels ask of a problem -> its number: many ask the same
 
     @cached_property
     def candidates(self) -> dict:
@@ -52,8 +53,9 @@ class Library:
         """What the artifact's kernel and dtype ask of a problem; tiles ask nothing more."""
         promised = [(a.name.replace("_ptr", "_align"), a.divisible) for a in artifact.arguments
                     if a.divisible > 1 and a.name not in WORKSPACE_POINTERS]
-        narrow = any(a.kind == "i32" for a in artifact.arguments)
-        return Candidate(artifact.kernel, family(artifact.kernel), self.kernels[artifact.kernel][2], tuple(promised), narrow, [])
+        asked = (self.kernels[artifact.kernel][2], tuple(promised), any(a.kind == "i32" for a in artifact.arguments))
+        number = self.demands.setdefault(asked, len(self.demands))
+        return Candidate(artifact.kernel, family(artifact.kernel), *asked, [], number)
 
     def is_admitted(self, artifact: Artifact) -> bool:
         """Whether these very bytes passed the numerical test on a device of this target."""
@@ -81,11 +83,13 @@ class Library:
 
     def ranked(self, problem: Problem, seen: tuple[float, ...] | None = None) -> list[tuple[float, str, Artifact]]:
         """(expected microseconds, kernel, artifact) of every applicable artifact, best first; ties by name."""
-        rows, multiprocessors, shapes = [], self.device.multiprocessors, {}
+        rows, multiprocessors, shapes, met = [], self.device.multiprocessors, {}, {}
         seen = seen or features(problem, multiprocessors)
         corrected = self.tuning.corrected_us
         for candidate in self.asked(problem):
-            if candidate.refusal(problem) is None:
+            if candidate.demands not in met:
+                met[candidate.demands] = candidate.refusal(problem) is None
+            if met[candidate.demands]:
                 kind = candidate.family
                 shape = shapes.get(kind) or shapes.setdefault(kind, kind.shape_of(problem))
                 rows += [(corrected(artifact, kind.estimate_us(prepared, shape, multiprocessors), seen), candidate.kernel, artifact)
@@ -157,6 +161,7 @@ class Candidate:
     promised: tuple[tuple[str, int], ...]  # values (of pointers: alignments) that the compiler was told are multiples
     narrow: bool                           # takes 32-bit integers
     artifacts: list
+    demands: int = 0                       # the same for candidates that ask the same
 
     def refusal(self, problem: Problem) -> str | None:
         """Why the kernel cannot take the problem; None when it can."""

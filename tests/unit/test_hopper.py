@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from aotconv import hopper
+from aotconv import families, hopper
 from aotconv.pack import Argument, Artifact
 from aotconv.plan import KIND_I32, KIND_I64, KIND_NULL, KIND_TENSOR_MAP, WORKSPACE
 from aotconv.problem import Layout, forward_problem, pitch
@@ -96,6 +96,11 @@ def test_grid_of_few_programs():
     grid = lambda layout, **how: hopper.launch(artifact(layout), p, 1, SLOTS, **how)[0][0][1]
     assert (grid("pp"), grid("pp", cap=3), grid("coop", cap=1)) == (132, 3, 1)
     assert grid("pipe") == grid("pipe", cap=3) == 196
+
+
+def test_grid_follows_the_device():
+    p = forward_problem((32, 128, 28, 28), (128, 128, 3, 3), "bf16", 1, 1)
+    assert [families.launch(artifact("pp"), p, 1, SLOTS, count)[0][0][1] for count in (114, 78)] == [114, 78]
 
 
 @pytest.mark.parametrize("layout, split", [("pipe", False), ("pp", False), ("coop", True)])
