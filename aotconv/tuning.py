@@ -100,8 +100,9 @@ def kind_of(p: Problem) -> str:
 
 
 def group_of(p: Problem) -> str:
-    """Problems for which aten's time is one model: op, rank, class, x's memory format, kind of arithmetic."""
-    return f"{p.op} {NAMES[p.rank]} {class_of(p)} {memory_format(p.x)} {kind_of(p)}"
+    """Problems for which aten's time is one model: op, rank, class, x's memory format (s: neither), kind of arithmetic."""
+    memory = memory_format(p.x)
+    return f"{p.op} {NAMES[p.rank]} {class_of(p)} {memory if len(memory) == 1 else 's'} {kind_of(p)}"
 
 
 def cost_name(variant: str) -> str:

@@ -24,6 +24,7 @@ from gen.timing import HOT_FLOPS, Bench, Timing, aten_call, kernel_call, set_fla
 from gen.timings import OTHER_FORMAT, Row, read_sessions, read_timings, render_sessions, render_timings
 
 BEST = 7                # of the estimates; besides, the best of every kernel is timed
+FAR = 15.0              # a candidate expected to take this many times the best so far is left out
 CLOSE = 1.15            # aten and a kernel this near each other are timed again, in turn
 TOP = 2                 # kernels that are
 PAIRS = 2
@@ -149,41 +150,42 @@ def show(session: Session, number: int, total: int, limit: float):
 
 def tune_one(runtime, library, bench: Bench, session: Session, entry, args):
     """aten and every candidate of one problem, then the closest of them once more in turn."""
-    name = entry.key
-    names = [ATEN, *(artifact.variant for artifact in candidates(library, entry.problem))]
-    wanted = {n for n in names if args.again or (name, n) not in session.known}
-    if not wanted:
+    name, problem = entry.key, entry.problem
+    found = candidates(library, problem)
+    known = {n: row.us for n in (ATEN, *(a.variant for _, a in found)) if (row := session.known.get((name, n))) and not args.again}
+    if len(known) == len(found) + 1:
         return
-    calls, sets = calls_of(runtime, library, bench, entry, wanted)
-    heavy, best = entry.problem.flops > HOT_FLOPS, float("inf")
-    for candidate in (n for n in names if n in calls):
-        timing = bench.measure(calls[candidate], sets, heavy, best)
+    set_flags(problem)
+    tensors = bench.tensors(problem)
+    calls, heavy, best = {}, problem.flops > HOT_FLOPS, min(known.values(), default=float("inf"))
+    for candidate, estimate, call in calls_of(runtime, bench, entry, found, tensors):
+        if candidate in known or call is None or estimate > FAR * best:
+            continue
+        calls[candidate] = call
+        timing = bench.measure(call, len(tensors), heavy, best)
         best = min(best, timing.us)
         session.add(name, candidate, timing)
-    settle(bench, session, name, calls, sets)
-    if ATEN in wanted and not args.one_format:
+    settle(bench, session, name, calls, len(tensors))
+    if ATEN in calls and not args.one_format:
         time_other_format(bench, session, entry, heavy)
 
 
 def candidates(library, problem) -> list:
-    """Artifacts worth a timing: the best by estimate, and the best of every kernel."""
+    """(expected microseconds, artifact) worth a timing: the best, and the best of every kernel. A kernel with 64-bit
+    indices only where there is no other."""
     rows = library.ranked(problem)
+    rows = [row for row in rows if not row[1].endswith("_i64")] or rows
     first = {}
-    for _, kernel, artifact in rows:
-        first.setdefault(kernel, artifact)
-    return list({a.variant: a for a in [*(row[2] for row in rows[:BEST]), *first.values()]}.values())
+    for row in rows:
+        first.setdefault(row[1], row)
+    return list({artifact.variant: (us, artifact) for us, _, artifact in [*rows[:BEST], *first.values()]}.values())
 
 
-def calls_of(runtime, library, bench: Bench, entry, wanted: set):
-    """(candidate -> call, number of input sets)."""
-    set_flags(entry.problem)
-    tensors = bench.tensors(entry.problem)
-    calls = {ATEN: aten_call(entry, tensors)} if ATEN in wanted else {}
-    for artifact in candidates(library, entry.problem):
-        if artifact.variant in wanted:
-            call = kernel_call(runtime, artifact, entry.problem, tensors, bench.stream)
-            calls |= {artifact.variant: call} if call else {}
-    return calls, len(tensors)
+def calls_of(runtime, bench: Bench, entry, found: list, tensors: list):
+    """(candidate, expected microseconds, call), aten first; made when they are asked for."""
+    yield ATEN, 0.0, aten_call(entry, tensors)
+    for us, artifact in found:
+        yield artifact.variant, us, kernel_call(runtime, artifact, entry.problem, tensors, bench.stream)
 
 
 def settle(bench: Bench, session: Session, name: str, calls: dict, sets: int):
