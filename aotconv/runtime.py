@@ -203,7 +203,7 @@ class Runtime:
         """What serves a problem on a device; strict: as AOTCONV_MODE says where it is None."""
         library = self.library(index)
         if library is None:
-            return Choice("aten", None, (("rule", "no artifacts can be used on this device (a warning said why)"),))
+            return Choice("aten", None, lambda: (("rule", "no artifacts can be used on this device (a warning said why)"),))
         return library.choose(problem, self.mode == "strict" if strict is None else strict)
 
     def load_artifact(self, index: int, artifact):

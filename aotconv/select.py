@@ -4,7 +4,8 @@ Standard library only. "Applies" is a set of constraints, plain data that the bu
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from aotconv.families import family
@@ -12,7 +13,7 @@ from aotconv.pack import Artifact, Pack
 from aotconv.plan import WORKSPACE_POINTERS
 from aotconv.problem import Problem
 from aotconv.target import Device
-from aotconv.tuning import ATEN, Tuning, features
+from aotconv.tuning import ATEN, Tuning, corrected, features
 
 INT32_MAX = 2**31 - 1
 GRID_LIMIT = 2**31 - 1
@@ -20,11 +21,16 @@ GRID_LIMIT = 2**31 - 1
 
 @dataclass(frozen=True)
 class Choice:
-    """What serves a problem. `artifact` is None for aten. reasons: (tier, why it did not answer, or why it did)."""
+    """What serves a problem. `artifact` is None for aten. `why` makes the reasons, which plans do not need."""
 
     tier: str
     artifact: Artifact | None
-    reasons: tuple[tuple[str, str], ...] = ()
+    why: Callable[[], tuple] = field(default=tuple, compare=False)
+
+    @property
+    def reasons(self) -> tuple[tuple[str, str], ...]:
+        """(tier, why it did not answer, or why it did)."""
+        return self.why()
 
 
 class Library:
@@ -46,7 +52,8 @@ class Library:
                 kernels = found[op, rank, artifact.dtype]
                 if artifact.kernel not in kernels:
                     kernels[artifact.kernel] = self.candidate(artifact)
-                kernels[artifact.kernel].artifacts.append((artifact, family(artifact.kernel).prepare(artifact)))
+                known = (artifact, family(artifact.kernel).prepare(artifact), self.tuning.weights(artifact.variant))
+                kernels[artifact.kernel].artifacts.append(known)
         return {key: tuple(kernels.values()) for key, kernels in found.items()}
 
     def candidate(self, artifact: Artifact) -> "Candidate":
@@ -79,21 +86,20 @@ class Library:
     def named(self) -> dict[str, tuple[Artifact, "Candidate"]]:
         """Variant -> its artifact and what its kernel asks, of those that may run."""
         found = (c for kernels in self.candidates.values() for c in kernels)
-        return {artifact.variant: (artifact, c) for c in found for artifact, _ in c.artifacts}
+        return {artifact.variant: (artifact, c) for c in found for artifact, *_ in c.artifacts}
 
     def ranked(self, problem: Problem, seen: tuple[float, ...] | None = None) -> list[tuple[float, str, Artifact]]:
         """(expected microseconds, kernel, artifact) of every applicable artifact, best first; ties by name."""
         rows, multiprocessors, shapes, met = [], self.device.multiprocessors, {}, {}
         seen = seen or features(problem, multiprocessors)
-        corrected = self.tuning.corrected_us
         for candidate in self.asked(problem):
             if candidate.demands not in met:
                 met[candidate.demands] = candidate.refusal(problem) is None
             if met[candidate.demands]:
                 kind = candidate.family
                 shape = shapes.get(kind) or shapes.setdefault(kind, kind.shape_of(problem))
-                rows += [(corrected(artifact, kind.estimate_us(prepared, shape, multiprocessors), seen), candidate.kernel, artifact)
-                         for artifact, prepared in candidate.artifacts if kind.programs(prepared, shape) <= GRID_LIMIT]
+                rows += [(corrected(weights, kind.estimate_us(prepared, shape, multiprocessors), seen), candidate.kernel, artifact)
+                         for artifact, prepared, weights in candidate.artifacts if kind.programs(prepared, shape) <= GRID_LIMIT]
         return sorted(rows, key=lambda row: (row[0], row[2].variant))
 
     def choose(self, problem: Problem, strict: bool = False, tuned: bool = True) -> Choice:
@@ -109,10 +115,10 @@ class Library:
         if tier == "rule":
             rows = [row for row in rows if not row[1].endswith("_i64")]
         aten = self.tuning.aten_us(problem, seen) if rows else None
-        reasons = (("tuned", told), *self.told(problem, tier, rows, aten))
+        why = lambda: (("tuned", told), *self.told(problem, tier, rows, aten))
         if not rows or (aten and not strict and rows[0][0] > aten.limit):
-            return Choice(ATEN, None, reasons)
-        return Choice(tier, rows[0][2], reasons)
+            return Choice(ATEN, None, why)
+        return Choice(tier, rows[0][2], why)
 
     def choose_tuned(self, problem: Problem, strict: bool) -> tuple[Choice | None, str]:
         """What was fastest on this very problem, and why that is or is not the answer."""
@@ -121,12 +127,12 @@ class Library:
             return None, "this problem was not measured on such a device"
         if name == ATEN:
             told = "aten was the fastest on this very problem"
-            return (None, told + ", which strict mode ignores") if strict else (Choice(ATEN, None, (("tuned", told),)), told)
+            return (None, told + ", which strict mode ignores") if strict else (Choice(ATEN, None, lambda: (("tuned", told),)), told)
         artifact, candidate = self.named.get(name, (None, None))
         refusal = candidate.refusal(problem) if candidate else "it cannot be used here"
         if refusal:
             return None, f"{name} was the fastest on this very problem, but {refusal}"
-        return Choice("tuned", artifact, (("tuned", f"{name} was the fastest on this very problem"),)), ""
+        return Choice("tuned", artifact, lambda: (("tuned", f"{name} was the fastest on this very problem"),)), ""
 
     def told(self, problem: Problem, tier: str, rows: list, aten) -> tuple[tuple[str, str], ...]:
         """What the tiers after the tuned one have to say: the best three with their times, and aten's."""

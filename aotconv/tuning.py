@@ -118,6 +118,13 @@ class Expected(NamedTuple):
     limit: float
 
 
+def corrected(weights, estimate_us: float, seen: tuple[float, ...]) -> float:
+    """An estimate under the weights of a variant; itself where there are none."""
+    if weights is None:
+        return estimate_us
+    return exp(sum(map(mul, weights, seen)) + weights[-1] * log(estimate_us))
+
+
 class Tuning:
     """A table's measurements, for a device."""
 
@@ -129,12 +136,13 @@ class Tuning:
         """The variant that was fastest on this very problem, ATEN, or None where it was not measured."""
         return self.winners.get(key(problem)) if self.winners else None
 
+    def weights(self, variant: str) -> list[float] | None:
+        """What corrects a family's estimate for the variant; None where nothing was measured."""
+        return self.costs.get(cost_name(variant))
+
     def corrected_us(self, artifact, estimate_us: float, seen: tuple[float, ...]) -> float:
         """A family's estimate, corrected by what was measured of the variant; the estimate itself where nothing was."""
-        weights = self.costs.get(cost_name(artifact.variant))
-        if weights is None:
-            return estimate_us
-        return exp(sum(map(mul, weights, seen)) + weights[-1] * log(estimate_us))
+        return corrected(self.weights(artifact.variant), estimate_us, seen)
 
     def aten_us(self, problem: Problem, seen: tuple[float, ...]) -> "Expected | None":
         """aten's predicted time; None where such problems were not measured."""
