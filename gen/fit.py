@@ -77,7 +77,12 @@ def main(arguments=None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     path = args.models / f"{args.target}.json"
-    write_if_changed(path, render_models(fit(measured), args.target))
+    before = json.loads(path.read_text())["problems"] if path.exists() else 0
+    if before > len(measured) and not args.fewer:
+        print(f"error: {path} was fitted to {before} problems, the records and packs here have {len(measured)}; tune again, or say --fewer",
+              file=sys.stderr)
+        return 1
+    write_if_changed(path, render_models(fit(measured), args.target, len(measured)))
     print(f"{path}: {len(measured)} problems")
     return 0
 
@@ -89,6 +94,7 @@ def parse_arguments(arguments):
     parser.add_argument("--out", type=Path, default=Path("generated"), help="the build folder whose packs were timed")
     parser.add_argument("--records", type=Path, default=here.with_name("records"))
     parser.add_argument("--models", type=Path, default=MODELS)
+    parser.add_argument("--fewer", action="store_true", help="replace models that were fitted to more problems")
     parser.add_argument("--judge", type=Path, nargs="+", metavar="PROBLEMS", help="fit on half of the models of these files, judge on the rest")
     return parser.parse_args(arguments)
 
@@ -214,11 +220,11 @@ def value(gained: float) -> float:
     return gained if gained > LOSS else LOSS_WEIGHT * gained
 
 
-def render_models(models: dict, target: str) -> str:
+def render_models(models: dict, target: str, problems: int) -> str:
     """Sorted, a line for each variant and group."""
     lines = lambda part: ",\n".join(f'  {json.dumps(name)}: {json.dumps(part[name], sort_keys=True)}' for name in sorted(part))
     return (f'{{\n "aten": {{\n{lines(models["aten"])}\n }},\n "costs": {{\n{lines(models["costs"])}\n }},\n'
-            f' "features": {json.dumps(FEATURES)},\n "format": {MODEL_FORMAT},\n "target": {json.dumps(target)}\n}}\n')
+            f' "features": {json.dumps(FEATURES)},\n "format": {MODEL_FORMAT},\n "problems": {problems},\n "target": {json.dumps(target)}\n}}\n')
 
 
 # --- the judgement ---------------------------------------------------------------------------------------------------
