@@ -3,7 +3,7 @@
 Needs torch alone. Strict mode serves it, so what is judged is a kernel's work and never aten's.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -68,7 +68,7 @@ def exercise(e: Exercise) -> list[Verdict]:
     if e.mask is None:
         y = torch.ops.aotconv.convolution(x, w, bias, *e.lists)
         return [judge(e, "fwd", (x, w, bias), x, w, bias, y)]
-    sizes = geometry.forward_sizes(geometry_call(e), geometry.Layout(e.x, e.x), geometry.Layout(e.w, e.w))
+    sizes = geometry.forward_sizes(without_tensors(e), geometry.Layout(e.x, e.x), geometry.Layout(e.w, e.w))
     g = make(sizes)
     grads = torch.ops.aotconv.convolution_backward(g, x, w, None, *e.lists, [*e.mask, False])
     verdicts = []
@@ -79,10 +79,9 @@ def exercise(e: Exercise) -> list[Verdict]:
     return verdicts
 
 
-def geometry_call(e: Exercise, op: str = "fwd", dtype=torch.bfloat16) -> geometry.Call:
-    """The call without tensors."""
-    words = operators.words_of(KINDS[op], geometry.TF32 if e.dtype == "tf32" else 0, *e.lists)
-    return geometry.read_key([*words, 0, 0])
+def without_tensors(e: Exercise) -> geometry.Call:
+    """The forward call, before there are tensors."""
+    return geometry.read_key([*operators.words_of(geometry.FWD, 0, *e.lists), 0, 0])
 
 
 def tensor(sizes, e: Exercise, generator):
@@ -118,7 +117,7 @@ def judge(e: Exercise, op: str, slots, x, w, bias, result) -> Verdict:
     if op != "fwd":
         grad = geometry.Layout(tuple(slots[0].shape), tuple(slots[0].stride()))
         role = "x" if e.transposed else "y"
-        problem = problem.__class__(**{**{f: getattr(problem, f) for f in problem.__dataclass_fields__}, role: grad})
+        problem = replace(problem, **{role: grad})
     names = geometry.slots(KINDS[op], e.transposed)
     operands = {name: slots[slot] for name, slot in names.items() if slot != 3 and name != "b"}
     choice = operators.runtime.choose(x.device.index, problem)
