@@ -14,6 +14,7 @@ from gen.matrix import DEFAULT, MatrixError, load_matrix
 from gen.only import Only, OnlyError, parse_only
 from gen.pack_files import ArtifactError
 from gen.plan import Plan, make_plan
+from gen.problems import ProblemError
 from gen.run_ninja import BuildFailed
 from gen.table import RecordError
 from gen.timings import TimingError
@@ -21,7 +22,7 @@ from gen.toolchain import ToolchainError
 from gen.wheel import WheelError
 
 OUT = ROOT / "generated"
-EXPECTED = (MatrixError, OnlyError, JobsError, ToolchainError, RecordError, TimingError, ArtifactError, PackError, BuildFailed, WheelError)
+EXPECTED = (MatrixError, OnlyError, JobsError, ToolchainError, RecordError, TimingError, ProblemError, ArtifactError, PackError, BuildFailed, WheelError)
 INTERRUPTED, TERMINATED = 130, 143  # typer's status after Control-C; a shell's after SIGTERM
 
 MatrixOption = Annotated[Path, typer.Option("--matrix", help="The matrix to build.")]
@@ -123,11 +124,13 @@ def list_(matrix: MatrixOption = DEFAULT, out: OutOption = OUT, only: OnlyOption
 
 @app.command()
 def why(name: str, matrix: MatrixOption = DEFAULT, out: OutOption = OUT):
-    """What became of a variant, or of every candidate of a kernel."""
+    """What became of a variant, or of every candidate of a kernel; what serves a problem (a row of a problem file, or a key)."""
     from gen.why import explain
+    from gen.why_problem import explain_problem, is_problem
 
     loaded, place, _ = load(matrix, out, "")
-    print("\n".join(explain(name, loaded, place)))
+    lines = explain_problem(name, loaded.targets, place) if is_problem(name) else explain(name, loaded, place)
+    print("\n".join(lines))
 
 
 @app.command()
