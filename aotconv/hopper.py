@@ -1,7 +1,9 @@
 """The Hopper family: implicit GEMM through tensor maps, in three schedules (docs/hopper.md says how they work).
 
-Serves the layouts pipe, coop, pp, their tiled twins (a `t` at the end) and their swapped ones (`s`) of `fwd`. Standard
-library only. The cost is the time of the busiest multiprocessor; its numbers stand in one table for each schedule.
+Serves the layouts pipe, coop, pp, their tiled twins (a `t` at the end) and their swapped ones (`s`) of `fwd`, and of
+`bwd_input` at stride 1, which is a forward convolution over y: the kernels' names are then that one's, and their x is
+the problem's y. Standard library only. The cost is the time of the busiest multiprocessor; its numbers stand in one
+table for each schedule.
 """
 
 from typing import NamedTuple
@@ -9,7 +11,7 @@ from typing import NamedTuple
 from aotconv import gemm
 from aotconv.pack import Artifact
 from aotconv.plan import kernel_step
-from aotconv.problem import ITEMSIZE, Problem
+from aotconv.problem import DIMS, ITEMSIZE, Layout, Problem, mirrored_padding, window_corners
 
 MULTIPROCESSORS = 132                  # where the device is not known better
 MAX_SPLITS, MIN_STEPS = 16, 4          # of a reduction; a split of fewer steps spends its time on the sum
@@ -20,6 +22,7 @@ STRIDE_BYTES = 16                      # what a tensor map's strides are multipl
 # CUtensorMapDataType, and the words that end a recipe.
 MAP_DTYPES = {"f16": 6, "bf16": 9, "f32": 7, "tf32": 11}
 TILED, IM2COL = 0, 1
+TENSORS = {"fwd": {"x": "x", "w": "w", "y": "y"}, "bwd_input": {"x": "y", "w": "w", "y": "x"}}  # of a kernel's names
 PROMOTE_128, FILL_ZERO = 2, 0
 
 
@@ -49,7 +52,7 @@ SPLIT_US, PARTIAL_BYTES_US = 3.8, 43_600                    # zeroed counters an
 
 
 class Shape(NamedTuple):
-    """rows (pixels) x columns (output channels), and what is summed."""
+    """rows (pixels) x columns (channels of the result), and what is summed."""
 
     rows: int
     columns: int
@@ -95,7 +98,8 @@ def schedule_of(kernel: str) -> str:
 def shape_of(problem: Problem) -> Shape:
     """The problem's Shape."""
     v = problem.values
-    return Shape(v["pixels"], v["C_out"], v["C_in"], v["taps"], problem.bytes)
+    columns, channels = (v["C_in"], v["C_out"]) if problem.op == "bwd_input" else (v["C_out"], v["C_in"])
+    return Shape(v["pixels"], columns, channels, v["taps"], problem.bytes)
 
 
 def prepare(artifact: Artifact) -> Prepared:
@@ -163,10 +167,20 @@ def launch(artifact: Artifact, problem: Problem, handle: int, slots: dict[str, i
     if w.splits > 1:
         counters = -(-w.tiles_m * w.tiles_n * COUNTER_BYTES // ALIGN) * ALIGN
         partials = w.units * prepared.m * prepared.n * PARTIAL_BYTES
-    values = {**problem.values, **w._asdict()}
+    values = {**kernel_values(problem), **w._asdict()}
     recipes = {d["name"]: recipe(d, artifact, problem, slots) for d in artifact.descriptors}
     step = kernel_step(artifact, handle, grid, values, slots, {"count": 0, "partial": counters}, recipes)
     return [step], counters + partials, counters
+
+
+def kernel_values(p: Problem) -> dict[str, int]:
+    """The problem's values by the names of the kernels' arguments: those of the forward convolution that it is."""
+    if p.op == "fwd":
+        return p.values
+    values = {**p.values, "C_out": p.values["C_in"]}
+    for d, size, pad in zip(DIMS[p.rank], p.x.sizes[2:], mirrored_padding(p)):
+        values[f"out_{d}"], values[f"pad_{d}"] = size, pad
+    return values
 
 
 def trials(artifact: Artifact) -> tuple[dict, ...]:
@@ -183,14 +197,14 @@ def trials(artifact: Artifact) -> tuple[dict, ...]:
 
 def recipe(descriptor: dict, artifact: Artifact, problem: Problem, slots: dict[str, int]) -> list[int]:
     """The words from which the launcher encodes a map for each call's own addresses."""
-    tensor = descriptor["name"][0]
+    tensor = TENSORS[problem.op][descriptor["name"][0]]
     head = [slots[tensor], 0]
     tail = [descriptor["swizzle"], PROMOTE_128, FILL_ZERO]
     dtype, box = MAP_DTYPES[artifact.dtype], descriptor["box"]
-    dims, strides = MATRICES[tensor](problem)
+    dims, strides = w_matrix(problem) if tensor == "w" else pixel_matrix(problem, tensor)
     kind = next(a.kind for a in artifact.arguments if a.name == descriptor["name"])
     if kind == "im2col":
-        dims, strides = x_tensor(problem)
+        dims, strides = whole(getattr(problem, tensor))
         lower, upper = corners(problem)
         pixels, channels = box
         place = [*lower, *upper, channels, pixels, 1, *reversed(problem.stride), 1]
@@ -199,14 +213,14 @@ def recipe(descriptor: dict, artifact: Artifact, problem: Problem, slots: dict[s
     return [*head, TILED, dtype, len(dims), *dims, *byte_strides(dims, strides, problem), *place, *tail]
 
 
-def x_tensor(p: Problem):
-    """x as it is: channels, then the spatial dimensions from the innermost, then the batch."""
-    return [p.x.sizes[1], *reversed(p.x.sizes[2:]), p.x.sizes[0]], [*reversed(p.x.strides[2:]), p.x.strides[0]]
+def whole(t: Layout):
+    """A tensor as it is: channels, then the spatial dimensions from the innermost, then the batch."""
+    return [t.sizes[1], *reversed(t.sizes[2:]), t.sizes[0]], [*reversed(t.strides[2:]), t.strides[0]]
 
 
-def x_matrix(p: Problem):
-    """x of a convolution of one tap: channels, pixels."""
-    return [p.x.sizes[1], p.values["pixels"]], [p.values["x_pitch"]]
+def pixel_matrix(p: Problem, tensor: str):
+    """The result, or what a convolution of one tap reads: channels, pixels."""
+    return [getattr(p, tensor).sizes[1], p.values["pixels"]], [p.values[f"{tensor}_pitch"]]
 
 
 def w_matrix(p: Problem):
@@ -214,18 +228,10 @@ def w_matrix(p: Problem):
     return [p.w.sizes[1], p.values["taps"], p.w.sizes[0]], [p.values["w_pitch"], p.w.strides[0]]
 
 
-def y_matrix(p: Problem):
-    """y: output channels, pixels."""
-    return [p.y.sizes[1], p.values["pixels"]], [p.values["y_pitch"]]
-
-
-MATRICES = {"x": x_matrix, "w": w_matrix, "y": y_matrix}
-
-
 def corners(p: Problem):
-    """(lower, upper) of the box in which a tap's first position moves, innermost dimension first; upper counts from the end."""
-    numbers = list(zip(p.x.sizes[2:], p.y.sizes[2:], p.stride, p.padding))[::-1]
-    return [-pad for *_, pad in numbers], [(out - 1) * stride + 1 - size - pad for size, out, stride, pad in numbers]
+    """(lower, upper) of the box in which a tap's first position moves, innermost dimension first."""
+    lower, upper = zip(*window_corners(p))
+    return list(lower[::-1]), list(upper[::-1])
 
 
 def byte_strides(dims: list[int], strides: list[int], p: Problem) -> list[int]:

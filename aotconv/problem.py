@@ -131,20 +131,34 @@ def problem_values(p: Problem) -> dict[str, int]:
 def map_values(p: Problem) -> dict[str, int]:
     """What tensor maps have limits for. pitch: stride of the one axis that pixels (for w: taps) form, -1 where they form
     none. apart: the least stride of a dimension with several elements. corner: how far a window's first position may lie
-    from the input's corners. span: of a window, less one."""
+    from the corners of what it moves over. span: of a window, less one."""
     values = {
         "x_pitch": pitch((p.x.sizes[0], *p.x.sizes[2:]), (p.x.strides[0], *p.x.strides[2:])),
         "y_pitch": pitch((p.y.sizes[0], *p.y.sizes[2:]), (p.y.strides[0], *p.y.strides[2:])),
         "w_pitch": pitch(p.w.sizes[2:], p.w.strides[2:]),
         "stride": max(p.stride), "pad": max(p.padding),
         "span": max((size - 1) * dil for size, dil in zip(p.w.sizes[2:], p.dilation)),
-        "corner": max(max(pad, upper + 1, -upper) for pad, upper in (
-            (pad, (out - 1) * stride + 1 - size - pad)
-            for size, out, stride, pad in zip(p.x.sizes[2:], p.y.sizes[2:], p.stride, p.padding))),
+        "corner": max(max(-lower, lower + 1, -upper, upper + 1) for lower, upper in window_corners(p)),
     }
-    for tensor, layout in (("x", p.x), ("w", p.w)):
+    for tensor, layout in (("x", p.x), ("w", p.w), ("y", p.y)):
         values[f"{tensor}_apart"] = min((s for n, s in zip(layout.sizes, layout.strides) if n > 1), default=1)
     return values
+
+
+def window_corners(p: Problem):
+    """(lower, upper) of the box in which a tap's first position moves, for each dimension; upper counts from the end.
+    For the gradient of the input at stride 1, windows move over y."""
+    if p.op == "bwd_input":
+        rows = zip(p.y.sizes[2:], p.x.sizes[2:], (1,) * p.rank, mirrored_padding(p))
+    else:
+        rows = zip(p.x.sizes[2:], p.y.sizes[2:], p.stride, p.padding)
+    for size, positions, stride, pad in rows:
+        yield -pad, (positions - 1) * stride + 1 - size - pad
+
+
+def mirrored_padding(p: Problem) -> tuple[int, ...]:
+    """Of the forward convolution over y, its taps mirrored, that the gradient of the input is at stride 1; may be negative."""
+    return tuple(dil * (kernel - 1) - pad for kernel, pad, dil in zip(p.w.sizes[2:], p.padding, p.dilation))
 
 
 def pitch(sizes, strides) -> int:

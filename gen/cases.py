@@ -56,7 +56,7 @@ SHAPES = (
 def cases(kernel_op: str, rank: int, layout: str, pin: int, index: str, dtype: str) -> list[Problem]:
     """The problems for one kernel and dtype; every one satisfies the kernel's constraints."""
     if layout.startswith(MAPPED):
-        return map_cases(rank, layout.endswith("t"), dtype)
+        return map_cases(kernel_op, rank, layout.endswith("t"), dtype)
     vector = 16 // (4 if dtype in ("f32", "tf32") else 2) if layout in VECTORS else 1
     shapes = [depthwise(shape, layout) for shape in SHAPES] if layout in DEPTHWISE else SHAPES
     problems = [shaped(shape, rank, vector, layout, pin, dtype) for shape in shapes]

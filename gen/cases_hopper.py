@@ -1,13 +1,14 @@
 """Problems for the kernels that read tensor maps. Standard library only.
 
 Channel counts of every residue that 16-byte strides allow, tiles that span images, reductions shorter than the ring
-and far longer, many tiles, every mix of stride, padding and dilation, views that leave gaps. Small grids and splits are
-tried on each of them by gen/admit.py.
+and far longer, many tiles, every mix of stride, padding and dilation, views that leave gaps. Gradients of the input are
+the same at stride 1, and one of more pixels than windows reach. Small grids and splits are tried on each of them by
+gen/admit.py.
 """
 
 from dataclasses import replace
 
-from aotconv.problem import Layout, Problem, channels_last, forward_problem
+from aotconv.problem import Layout, Problem, channels_last, contiguous, forward_problem, with_op
 
 # (batch, C_in, C_out), spatial sizes by rank, and the rest of forward_problem's arguments; the last of a geometry's
 # pair is for the innermost dimension. Channels are in vectors: 16 bytes of a half type, and no less is asked of others.
@@ -38,11 +39,15 @@ MATRICES = (
 )
 
 
-def map_cases(rank: int, tiled: bool, dtype: str) -> list[Problem]:
+def map_cases(op: str, rank: int, tiled: bool, dtype: str) -> list[Problem]:
     """The problems for one kernel and dtype."""
     rows = [(sizes, spatial, {"kernel": (1, 1), **more}) for sizes, spatial, more in MATRICES] if tiled else GATHERED
-    problems = [problem(rank, dtype, *row) for row in rows]
-    return problems + [with_gaps(p, tiled) for p in problems[1:4]]
+    if op == "fwd":
+        problems = [problem(rank, dtype, *row) for row in rows]
+    else:
+        problems = [gradient(problem(rank, dtype, sizes, spatial, {**more, "stride": (1, 1)})) for sizes, spatial, more in rows]
+    more = [] if tiled or op == "fwd" else [with_fewer_windows(p) for p in problems[3:4]]
+    return problems + more + [with_gaps(p, tiled) for p in problems[1:4]]
 
 
 def problem(rank: int, dtype: str, sizes, spatial, more: dict) -> Problem:
@@ -61,10 +66,22 @@ def spread(pair: tuple[int, int], rank: int) -> tuple[int, ...]:
     return (pair[0],) * (rank - 1) + (pair[1],)
 
 
+def gradient(p: Problem) -> Problem:
+    """The same convolution, its input computed; the bias is that of a transposed call."""
+    return replace(with_op(p, "bwd_input"), bias=contiguous((p.x.sizes[1],)) if p.bias else None)
+
+
+def with_fewer_windows(p: Problem) -> Problem:
+    """The last window of each row was not taken: the output padding of a transposed call."""
+    return replace(p, y=channels_last((*p.y.sizes[:-1], p.y.sizes[-1] - 1)))
+
+
 def with_gaps(p: Problem, tiled: bool) -> Problem:
-    """The same sizes as views of larger tensors: half of x's channels and rows, part of each output channel's weights."""
-    grown = (p.x.sizes[0], 2 * p.x.sizes[1], *p.x.sizes[2:-1], p.x.sizes[-1] + (0 if tiled else 3))
-    x = Layout(p.x.sizes, channels_last(grown).strides)
+    """The same sizes as views of larger tensors: half of the channels and rows of what is read, part of each output
+    channel's weights."""
+    name = "x" if p.op == "fwd" else "y"
+    sizes = getattr(p, name).sizes
+    grown = (sizes[0], 2 * sizes[1], *sizes[2:-1], sizes[-1] + (0 if tiled else 3))
     w = Layout(p.w.sizes, (p.w.strides[0] + 64, *p.w.strides[1:]))
     bias = Layout(p.bias.sizes, (3,), 2) if p.bias else None
-    return replace(p, x=x, w=w, bias=bias)
+    return replace(p, **{name: Layout(sizes, channels_last(grown).strides)}, w=w, bias=bias)

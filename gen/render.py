@@ -30,6 +30,7 @@ def render_kernel(env: jinja2.Environment, kernel: Kernel, entry: Entry) -> str:
     return env.get_template(template).render(
         template=template, name=kernel.name, dims=list(kernel.dims), pins=kernel.pins, index=kernel.index,
         vector=entry.vector, aligned=aligned(entry), gather=entry.maps == "im2col", swapped=entry.swapped,
+        mirrored=kernel.op == "bwd_input",
     )
 
 

@@ -33,18 +33,22 @@ def constraints(kernel: Kernel, entry: Entry) -> list[tuple]:
 
 def map_constraints(kernel: Kernel, entry: Entry) -> list[tuple]:
     """What tensor maps can say: 16-byte strides (for 4-byte types this asks for 32), a window's place and span in 16 bits
-    that its dimensions share."""
-    rows = [("groups", "==", 1), ("x_apart", ">=", 1), ("w_apart", ">=", 1), ("w_pitch", ">=", 0), ("y_pitch", ">=", 0)]
+    that its dimensions share. The gradient of the input gathers y, and is for stride 1 alone."""
+    backward = kernel.op == "bwd_input"
+    read, made = "yx" if backward else "xy"
+    rows = [("groups", "==", 1), (f"{read}_apart", ">=", 1), ("w_apart", ">=", 1), ("w_pitch", ">=", 0), (f"{made}_pitch", ">=", 0)]
     rows += [(f"{tensor}_c", "==", 1) for tensor in "xwy"]
     rows += [(f"{tensor}_align", "a multiple of", VECTOR_BYTES) for tensor in "xwy"]
-    strides = ["w_o", "w_pitch", "y_pitch"]
+    strides = ["w_o", "w_pitch", f"{made}_pitch"]
     if entry.maps == "tiled":
-        rows += [("taps", "==", 1), ("stride", "==", 1), ("pad", "==", 0), ("x_pitch", ">=", 0)]
-        strides += ["x_pitch"]
+        rows += [("taps", "==", 1), ("stride", "==", 1), ("pad", "==", 0), (f"{read}_pitch", ">=", 0)]
+        rows += [("corner", "==", 1)] if backward else []  # a transposed call may ask for more pixels than it reads
+        strides += [f"{read}_pitch"]
     else:
         bits = 16 // kernel.rank
-        rows += [("stride", "<=", 8), ("corner", "<=", 2 ** (bits - 1)), ("span", "<=", min(2**bits, 2**15) - 1)]
-        strides += [f"x_{name}" for name in ("n", *kernel.dims)]
+        rows += [("stride", "==", 1)] if backward else [("stride", "<=", 8)]
+        rows += [("corner", "<=", 2 ** (bits - 1)), ("span", "<=", min(2**bits, 2**15) - 1)]
+        strides += [f"{read}_{name}" for name in ("n", *kernel.dims)]
     return rows + [(name, "a multiple of", VECTOR_BYTES // 2) for name in strides]
 
 

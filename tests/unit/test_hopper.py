@@ -7,9 +7,10 @@ import pytest
 from aotconv import families, hopper
 from aotconv.pack import Argument, Artifact
 from aotconv.plan import KIND_I32, KIND_I64, KIND_NULL, KIND_TENSOR_MAP, WORKSPACE
-from aotconv.problem import Layout, forward_problem, pitch
+from aotconv.problem import DIMS, Layout, forward_problem, pitch
 from aotconv.select import Candidate
 from gen.cases import cases
+from gen.cases_hopper import gradient, with_fewer_windows
 from gen.matrix import Entry
 from gen.structure import constraints
 from gen.variants import Kernel, parse_variant
@@ -18,7 +19,7 @@ SLOTS = {"x": 0, "w": 1, "b": 2, "y": 3}
 BF16, TILED, IM2COL, SWIZZLE, PROMOTION, FILL = 9, 0, 1, 3, 2, 0
 
 
-def artifact(layout="coop", rank=2, m=128, n=128, maps="im2col") -> Artifact:
+def artifact(layout="coop", rank=2, m=128, n=128, maps="im2col", op="fwd") -> Artifact:
     """An artifact as the compile worker describes it, with few of the kernel's arguments."""
     x_rank = rank + 2 if maps == "im2col" else 2
     unread = lambda name, count: (*(Argument(f"{name}_size{i}", "unread32") for i in range(count)),
@@ -30,13 +31,13 @@ def artifact(layout="coop", rank=2, m=128, n=128, maps="im2col") -> Artifact:
     )
     maps_of = [{"name": "x_map", "box": [m, 64], "swizzle": SWIZZLE}, {"name": "w_map", "box": [64, 1, 64], "swizzle": SWIZZLE},
                {"name": "y_map", "box": [m, 64], "swizzle": SWIZZLE}]
-    kernel = f"fwd{rank}d_{layout}"
+    kernel = Kernel(op, rank, layout).name
     return Artifact(f"{kernel}-bf16-m{m}n{n}k64c64w8s4", kernel, "bf16", {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": 64}, kernel,
                     12, 384, 200_000, 1, 0, 168, 0, arguments, "00", descriptors=tuple(maps_of))
 
 
 def recipe_of(name: str, problem, **kind) -> list[int]:
-    a = artifact(**kind)
+    a = artifact(op=problem.op, **kind)
     return hopper.recipe(next(d for d in a.descriptors if d["name"] == name), a, problem, SLOTS)
 
 
@@ -123,12 +124,70 @@ def test_pitch(sizes, strides, found):
     assert pitch(sizes, strides) == found
 
 
+# --- the gradient of the input at stride 1: a forward convolution over y ------------------------------------------------
+
+# 2 images of 13 x 11 pixels and 24 channels, 40 channels out, kernel 3 x 5 dilated by 2 x 1, padding 5 x 1: windows over
+# y (19 x 9) start a row inside it, since the padding is more than they reach, and 3 columns before it.
+GRADIENT = gradient(forward_problem((2, 24, 13, 11), (40, 24, 3, 5), "bf16", 1, (5, 1), (2, 1), bias=True))
+
+
+def test_gradient_gathers_y():
+    dims, strides = [40, 9, 19, 2], [80, 720, 13680]
+    lower, upper = [-3, 1], [-1, -5]
+    assert GRADIENT.y.sizes == (2, 40, 19, 9)
+    assert recipe_of("x_map", GRADIENT) == [
+        3, 0, IM2COL, BF16, 4, *dims, *strides, *lower, *upper, 64, 128, 1, 1, 1, 1, SWIZZLE, PROMOTION, FILL]
+
+
+def test_gradient_reads_forward_weights_and_writes_x():
+    assert recipe_of("w_map", GRADIENT)[:10] == [1, 0, TILED, BF16, 3, 24, 15, 40, 48, 720]
+    assert recipe_of("y_map", GRADIENT)[:8] == [0, 0, TILED, BF16, 2, 24, 286, 48]
+
+
+def test_gradient_of_one_tap_reads_a_matrix():
+    p = gradient(forward_problem((2, 24, 13, 11), (40, 24, 1, 1), "bf16"))
+    assert recipe_of("x_map", p, layout="coopt", maps="tiled")[:8] == [3, 0, TILED, BF16, 2, 40, 286, 80]
+
+
+def test_gradient_by_the_kernels_names():
+    v = hopper.kernel_values(GRADIENT)
+    assert [v[name] for name in ("C_out", "out_h", "out_w", "pad_h", "pad_w", "stride_h", "dil_h", "kernel_w")] == [24, 13, 11, -1, 3, 1, 2, 5]
+    assert hopper.shape_of(GRADIENT)[:4] == (286, 24, 40, 15)
+    (step,), _, _ = hopper.launch(artifact(op="bwd_input"), GRADIENT, 77, SLOTS)
+    assert step[1] == 3 and step[-6:] == [KIND_I32, 24, KIND_I32, 1, KIND_NULL, 0]
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_gradient_is_what_the_kernels_compute(rank):
+    """Every position plus a tap's offset, from the corner that the loads get; zeros outside, taps of w mirrored."""
+    torch = pytest.importorskip("torch")
+    from gen.reference import convolve
+
+    for p in cases("bwd_input", rank, "pipe", 0, "i32", "bf16"):
+        if p.flops > 3e7:
+            continue
+        generator = torch.Generator().manual_seed(1)
+        w, y = (torch.randn(t.sizes, generator=generator, dtype=torch.float64) for t in (p.w, p.y))
+        assert torch.allclose(as_forward(torch, p, w, y), convolve("bwd_input", p, w=w, y=y))
+
+
+def as_forward(torch, p, w, y):
+    v, dims, far = hopper.kernel_values(p), DIMS[p.rank], 12
+    grown = torch.nn.functional.pad(y, [far] * 2 * p.rank)
+    x, w = torch.zeros(p.x.sizes, dtype=torch.float64), w.flatten(2)
+    for tap, at in enumerate(torch.cartesian_prod(*(torch.arange(v[f"kernel_{d}"]) for d in dims)).reshape(-1, p.rank).tolist()):
+        starts = [far - v[f"pad_{d}"] + k * v[f"dil_{d}"] for d, k in zip(dims, at)]
+        window = grown[(..., *(slice(s, s + v[f"out_{d}"]) for d, s in zip(dims, starts)))]
+        x += torch.einsum("no...,oc->nc...", window, w[:, :, v["taps"] - 1 - tap])
+    return x
+
+
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
 def refusal(problem, maps="im2col", rank=2) -> str | None:
     layout = "pipe" if maps == "im2col" else "pipet"
-    kernel = Kernel("fwd", rank, layout)
+    kernel = Kernel(problem.op, rank, layout)
     entry = Entry("fwd_hopper_pipe", (kernel,), (), (), (), (), ("sm_90a",), maps)
     return Candidate(kernel.name, hopper, tuple(constraints(kernel, entry)), (), True, []).refusal(problem)
 
@@ -177,11 +236,43 @@ def test_matrix_refused(problem, reason):
     assert refusal(problem, "tiled") == reason
 
 
+@pytest.mark.parametrize("problem", [
+    conv(), conv(padding=0), conv(x=(2, 64, 300, 300), padding=127), conv(x=(1, 8, 600, 600), w=(8, 8, 2, 2), dilation=128),
+    conv(w=(8, 64, 3, 3), x=(2, 64, 1, 1)), conv(bias=True), with_fewer_windows(conv(dilation=2)),
+])
+def test_gradient_taken(problem):
+    assert refusal(gradient(problem)) is None
+
+
+@pytest.mark.parametrize("problem, reason", [
+    (conv(stride=2), "stride = 2, must be == 1"),
+    (conv(x=(2, 64, 300, 300), padding=129), "corner = 129, must be <= 128"),
+    (conv(x=(2, 8, 20, 20), w=(8, 8, 1, 1), padding=128), "corner = 129, must be <= 128"),
+    (conv(x=(1, 8, 600, 600), w=(8, 8, 2, 2), dilation=129, padding=0), "corner = 129, must be <= 128"),
+    (conv(x=(1, 8, 600, 600), w=(8, 8, 3, 3), dilation=128, padding=128), "span = 256, must be <= 255"),
+    (conv(x=(2, 4, 16, 16), w=(64, 4, 3, 3)), "w_o = 36, must be a multiple of 8"),
+    (conv(w=(63, 64, 3, 3)), "y_w = 63, must be a multiple of 8"),
+    (conv(w=(64, 32, 3, 3), groups=2), "groups = 2, must be == 1"),
+    (replace(conv(), x=Layout((2, 64, 16, 16), (20480, 1, 1280, 64))), "x_pitch = -1, must be >= 0"),
+    (replace(conv(), y=Layout((2, 64, 16, 16), (0, 1, 1024, 64))), "y_apart = 0, must be >= 1"),
+])
+def test_gradient_refused(problem, reason):
+    assert refusal(gradient(problem)) == reason
+
+
+def test_matrix_of_fewer_windows_is_refused():
+    one = gradient(conv(w=(64, 64, 1, 1), padding=0, dilation=2))
+    assert refusal(one, "tiled") is None
+    assert refusal(with_fewer_windows(one), "tiled") == "corner = 2, must be == 1"
+
+
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("maps", ["im2col", "tiled"])
-def test_admission_cases_are_taken(rank, maps):
+@pytest.mark.parametrize("op", ["fwd", "bwd_input"])
+def test_admission_cases_are_taken(rank, maps, op):
     layout = "pipe" if maps == "im2col" else "pipet"
-    problems = cases("fwd", rank, layout, 0, "i32", "bf16")
+    problems = cases(op, rank, layout, 0, "i32", "bf16")
+    assert {p.op for p in problems} == {op}
     assert len(problems) >= 9
     assert [reason for p in problems if (reason := refusal(p, maps, rank))] == []
 
