@@ -7,7 +7,7 @@ workspace bytes, zeroed bytes) for a plan. Standard library only.
 
 from aotconv import depthwise, gemm, hopper, weight
 
-FAMILIES = {"cl": gemm, "clodd": gemm, "flat": gemm, "any": gemm, "dw": depthwise, "dwany": depthwise}
+FAMILIES = {"cl": gemm, "clodd": gemm, "flat": gemm, "any": gemm, "dw": depthwise, "dwt": depthwise, "dwany": depthwise}
 FAMILIES |= {name: hopper for name in ("pipe", "coop", "pp", "pipet", "coopt", "ppt", "pps")}
 SIZED = (hopper,)  # families whose `launch` takes the number of multiprocessors
 

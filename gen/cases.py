@@ -13,9 +13,9 @@ from aotconv.problem import Layout, Problem, channels_last, contiguous, forward_
 SPATIAL = {1: (61,), 2: (13, 11), 3: (5, 6, 7)}
 LONG = {1: (700,), 2: (29, 31), 3: (9, 11, 10)}
 
-VECTORS = ("cl", "clodd", "dw")     # layouts that read 16-byte channel vectors
+VECTORS = ("cl", "clodd", "dw", "dwt")  # layouts that read 16-byte channel vectors
 ANY_STRIDES = ("any", "dwany")      # layouts that take every stride; tested in row-major memory and in views
-DEPTHWISE = ("dw", "dwany")
+DEPTHWISE = ("dw", "dwt", "dwany")
 MAPPED = ("pipe", "coop", "pp")     # layouts that read tensor maps
 
 
@@ -69,6 +69,8 @@ def cases(kernel_op: str, rank: int, layout: str, pin: int, index: str, dtype: s
 
 def depthwise(shape: Shape, layout: str) -> Shape:
     """One input channel a group: the shape's channels become groups; a multiplier where the kernel takes one."""
+    if layout == "dwt":
+        shape = replace(shape, stride=1, dil=1, skew=False)
     return replace(shape, groups=shape.groups * shape.C_in, C_in=1, C_out=min(shape.C_out, 3) if layout == "dwany" else 1)
 
 

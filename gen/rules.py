@@ -13,11 +13,12 @@ from gen.variants import Variant
 REGISTERS = 255                                          # that one thread can name, on every target
 TF32_HIP = ("gfx942",)                                   # Triton 3.8 on HIP; older and newer chips have none
 REGISTERS_LETTER = "r"                                   # the tile's only letter that is no side of it
+UNROLLED = "hv"                                          # rows and columns a lane keeps: written out, no tl.arange
 DOT_MIN_K = {"f16": 16, "bf16": 16, "f32": 8, "tf32": 8}  # Triton 3.8's tl.dot
 
 
 def no_power_of_2(v: Variant, matrix: Matrix) -> str | None:
-    sides = [(letter, size) for letter, size in v.config.tile if letter != REGISTERS_LETTER]
+    sides = [(letter, size) for letter, size in v.config.tile if letter not in (REGISTERS_LETTER, *UNROLLED)]
     odd = [f"{letter}{size}" for letter, size in sides if size & (size - 1) or not size]
     return f"tile {odd[0]} is no power of 2, which tl.arange needs" if odd else None
 

@@ -17,9 +17,9 @@ from gen.structure import argument
 from gen.variants import parse_config
 
 MATRIX = load_matrix()
-TILES = {"dw": "m64n16w1s1", "dwany": "m64n8w1s1"}  # every other kernel: TILE
+TILES = {"dw": "m64n16w1s1", "dwt": "m4n32h4v4w1s1", "dwany": "m64n8w1s1"}  # every other kernel: TILE
 TILE = "m64n32k32w1s1"                              # large: the interpreter's time goes by programs and steps
-PORTABLE = {k: e for k, e in MATRIX.kernels.items() if e.template.split("_")[1] in ("cl", "flat", "any", "dw", "dwany")}
+PORTABLE = {k: e for k, e in MATRIX.kernels.items() if e.template.split("_")[1] in ("cl", "flat", "any", "dw", "dwt", "dwany")}
 SMALL_WORK = 1e6  # multiply-adds that the interpreter may be asked for
 RESULT = {"fwd": "y", "bwd_input": "x", "bwd_weight": "w"}
 HEAD = 8          # words of a step before its parameters
