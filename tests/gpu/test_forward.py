@@ -137,6 +137,7 @@ def test_c51_reduction_of_588_between_nans():
     check(channels_last(x), channels_last(w))
 
 
+@pytest.mark.aten
 def test_c12_empty_batch():
     w, b = integers(4, 3, 3, 3), integers(4)
     for x in (integers(0, 3, 5, 5), channels_last(integers(0, 3, 5, 5))):
@@ -144,6 +145,7 @@ def test_c12_empty_batch():
         assert aotconv.conv2d(x, w, b).shape == (0, 4, 3, 3)
 
 
+@pytest.mark.aten
 def test_c14_no_input_channels():
     x, w, b = integers(3, 0, 16, 16), integers(8, 0, 3, 3), torch.arange(8, device="cuda").half()
     assert outcome(aotconv.conv2d, x, w, b, (2, 1)) == outcome(F.conv2d, x, w, b, (2, 1))
@@ -231,6 +233,7 @@ BAD = {
 }
 
 
+@pytest.mark.aten
 @pytest.mark.parametrize("name", BAD)
 def test_c35_c37_c39_bad_arguments(name):
     x, w = integers(1, 4, 5, 5), integers(8, 4, 3, 3)
@@ -251,6 +254,7 @@ def tensors():
     }
 
 
+@pytest.mark.aten
 @pytest.mark.parametrize("name", tensors() if torch.cuda.is_available() else ["skipped"])
 def test_c55_bad_tensors(name):
     arguments = tensors()[name]
@@ -283,6 +287,7 @@ def test_c41_one_element_lists_and_unbatched():
         check(x[0], w, None, 1, 1)
 
 
+@pytest.mark.aten
 def test_c53_other_dtypes_are_atens():
     for dtype in (torch.int8, torch.uint8, torch.int64, torch.bool, torch.complex64, torch.float64, torch.float8_e4m3fn):
         x, w = torch.ones(1, 1, 6, 6, device="cuda").to(dtype), torch.ones(1, 1, 3, 3, device="cuda").to(dtype)
@@ -332,6 +337,7 @@ def test_c57_the_same_bits_every_time():
     assert all(torch.equal(aotconv.conv2d(x, w, None, 1, 1), first) for _ in range(20))
 
 
+@pytest.mark.aten
 def test_strides_without_cudnn():
     x, w = channels_last(integers(2, 8, 9, 9)), integers(16, 8, 3, 3)
     with torch.backends.cudnn.flags(enabled=False):
