@@ -26,7 +26,7 @@ import numpy as np
 
 from aotconv.families import family
 from aotconv.pack import Pack, PackError
-from aotconv.tuning import ATEN, FEATURES, class_of, cost_name, features, group_of, kind_of, memory_format
+from aotconv.tuning import ATEN, FEATURES, cost_name, features, group_of
 from gen.files import write_if_changed
 from gen.problems import ProblemError, problem_from, read_problems
 from gen.table import MODEL_FORMAT, MODELS
