@@ -21,7 +21,11 @@ from gen.variants import Kernel, Variant
 
 ROOT = Path(__file__).resolve().parent.parent
 PACK_MODULES = ("aotconv/pack.py", "aotconv/target.py", "gen/files.py", "gen/pack_files.py")
-TABLE_MODULES = ("aotconv/pack.py", "aotconv/problem.py", "aotconv/tuning.py", "gen/files.py", "gen/table.py", "gen/timings.py")
+TABLE_MODULES = (
+    *(f"aotconv/{name}.py" for name in ("depthwise", "families", "gemm", "geometry", "hopper", "pack", "plan", "problem", "select",
+                                        "target", "tuning", "weight")),
+    *(f"gen/{name}.py" for name in ("files", "problems", "table", "timings", "untimed")),
+)
 CXX_MODULES = ("gen/cxx.py", "gen/files.py", "gen/native.py")
 
 
@@ -102,9 +106,10 @@ def pack_edge(plan: Plan, place: Place, target: Target) -> Edge:
 
 def table_edge(place: Place, target: Target) -> Edge:
     records = f"{place.records}/{target.name}"
-    measured = (f"{records}/timing.tsv", f"{records}/sessions.tsv", f"gen/models/{target.name}.json")
+    measured = (f"{records}/timing.tsv", f"{records}/sessions.tsv", f"{records}/problems.jsonl", f"gen/models/{target.name}.json")
     return Edge(
-        "table", (place("tables", f"{target.name}.json"),), (place("packs", f"{target.name}.pack"), f"{records}/admission.tsv"),
+        "table", (place("tables", f"{target.name}.json"),),
+        (place("packs", f"{target.name}.pack"), place("dispatch.py"), f"{records}/admission.tsv"),
         present((*measured, *TABLE_MODULES)), (("target", target.name),),
     )
 

@@ -19,6 +19,7 @@ from aotconv.pack import Pack, PackError
 from aotconv.tuning import ATEN, FEATURES, cost_name
 from gen.files import write_if_changed
 from gen.timings import Row, TimingError, read_sessions, read_timings
+from gen.untimed import superseded
 
 FORMAT = 1
 MODEL_FORMAT = 1
@@ -65,8 +66,9 @@ def write_table(out: Path, target: str, records: Path, models: Path = MODELS) ->
     built = {a.variant: a.sha256 for a in Pack(out / "packs" / f"{target}.pack").artifacts}
     folder = records / target
     table = make_table(target, built, read_admissions(folder / "admission.tsv"))
-    table["tuned"] = winners(read_timings(folder / "timing.tsv"), multiprocessors(folder), table["admitted"])
     table |= fitted(read_models(models / f"{target}.json"), table["admitted"])
+    times = by_problem(read_timings(folder / "timing.tsv"), multiprocessors(folder))
+    table["tuned"] = winners(times, table["admitted"], superseded(out, table, times, folder / "problems.jsonl"))
     return write_if_changed(out / "tables" / f"{target}.json", render_table(table))
 
 
@@ -80,14 +82,21 @@ def multiprocessors(folder: Path) -> dict[str, str]:
     return {name: fields["multiprocessors"] for name, fields in read_sessions(folder / "sessions.tsv").items()}
 
 
-def winners(rows: list[Row], sizes: dict[str, str], allowed) -> dict[str, dict[str, str]]:
-    """Multiprocessors -> problem -> the fastest of `allowed`, or aten. A problem on which aten was not timed has none."""
+def by_problem(rows: list[Row], sizes: dict[str, str]) -> dict[str, dict[str, dict[str, float]]]:
+    """Multiprocessors -> problem -> candidate -> microseconds. sizes: session -> multiprocessors."""
     times = defaultdict(lambda: defaultdict(dict))
     for row in rows:
         if row.session not in sizes:
             raise TimingError(f"timing.tsv has a row of session {row.session!r}, which sessions.tsv does not know; measure again: python -m gen tune")
         times[sizes[row.session]][row.problem][row.candidate] = row.us
-    return {size: {problem: winner(found, allowed) for problem, found in problems.items() if ATEN in found}
+    return times
+
+
+def winners(times: dict, allowed, dropped: dict[str, set[str]] | None = None) -> dict[str, dict[str, str]]:
+    """Multiprocessors -> problem -> the fastest of `allowed`, or aten. A problem on which aten was not timed has none."""
+    dropped = dropped or {}
+    return {size: {problem: winner(found, allowed) for problem, found in problems.items()
+                   if ATEN in found and problem not in dropped.get(size, ())}
             for size, problems in times.items()}
 
 

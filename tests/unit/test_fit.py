@@ -137,9 +137,9 @@ def test_winner(times, expected):
 
 def test_winners_are_kept_by_multiprocessors_and_need_aten(tmp_path):
     rows = [Row("p", "aten", 9, 0, 7, "s1"), Row("p", "a", 8, 0, 7, "s1"), Row("q", "a", 8, 0, 7, "s1"), Row("p", "aten", 5, 0, 7, "s2"), Row("p", "a", 8, 0, 7, "s2")]
-    assert table.winners(rows, {"s1": "132", "s2": "114"}, {"a"}) == {"132": {"p": "a"}, "114": {"p": "aten"}}
+    assert table.winners(table.by_problem(rows, {"s1": "132", "s2": "114"}), {"a"}) == {"132": {"p": "a"}, "114": {"p": "aten"}}
     with pytest.raises(TimingError, match="session 's2', which sessions.tsv does not know"):
-        table.winners(rows, {"s1": "132"}, {"a"})
+        table.by_problem(rows, {"s1": "132"})
 
 
 def test_models_round_trip(tmp_path):
