@@ -1,5 +1,7 @@
 """Tests in this folder need a GPU; what they share is in tools.py."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -15,6 +17,8 @@ def kernels_serve(request, monkeypatch):
 
 
 def pytest_collection_modifyitems(items):
-    if not torch.cuda.is_available():
-        for item in items:
+    """Skip this folder's tests without a GPU. The hook is handed every test of the session."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="needs a GPU"))
