@@ -12,6 +12,7 @@ from gen.jobs import Jobs
 
 STATUS = re.compile(r"@(\d+)/(\d+)@ (.*)")
 IDLE = "ninja: no work to do."
+INTERRUPTED = 130                # ninja's exit status after Control-C
 
 
 class BuildFailed(RuntimeError):
@@ -43,6 +44,8 @@ def run_ninja(place: Place, goals: list[str], jobs: Jobs, lock: int, say=print) 
         raise
     finally:
         process.communicate()
+    if process.returncode == INTERRUPTED:  # ninja heard Control-C, and this process perhaps not yet
+        raise KeyboardInterrupt
     if process.returncode:
         raise BuildFailed(f"the build failed (ninja's exit status {process.returncode}); what failed is named above, "
                           "the rest was built")

@@ -7,6 +7,7 @@ gen.compile: the same worker, whose compiler is a hash. It notes each variant th
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -97,6 +98,8 @@ class Sandbox:
         (self.root / name).write_text(text.replace(old, new))
 
     def start(self, *command: str, **more) -> subprocess.Popen:
+        """Control-C is heard even where this suite runs in the background of a shell, which has its jobs ignore it."""
+        more.setdefault("preexec_fn", lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         return subprocess.Popen([sys.executable, *command], cwd=self.root, env=self.environment, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **more)
 
