@@ -140,7 +140,8 @@ class Runtime:
 
     def open_library(self, index: int) -> Library:
         device, dispatch = self.device(index), self.dispatch()
-        target = best_target(dispatch.TARGETS, device)
+        shipped = [name for name in dispatch.TARGETS if self.pack_path(name).exists()]  # a wheel may hold a part of them
+        target = best_target(shipped, device) or best_target(dispatch.TARGETS, device)
         if target is None:
             what = device.arch or "sm_%d%d" % device.capability
             raise PackError(f"it is a {what}, this wheel has {', '.join(dispatch.TARGETS)}; build one with --only target=...")
@@ -155,11 +156,14 @@ class Runtime:
         if found < target.minimum_driver:
             raise PackError(f"the driver is version {found}, binaries for {target.name} need {target.minimum_driver}; update the driver")
 
+    def pack_path(self, target: str) -> Path:
+        return self.folder / "packs" / f"{target}.pack"
+
     def pack(self, target: str) -> Pack:
         """The target's pack, opened once."""
         with self.lock:
             if target not in self.packs:
-                pack = Pack(self.folder / "packs" / f"{target}.pack")
+                pack = Pack(self.pack_path(target))
                 if pack.target != target:
                     raise PackError(f"{pack.path} holds binaries for {pack.target}, expected {target}; reinstall the wheel")
                 self.packs[target] = pack

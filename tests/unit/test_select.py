@@ -174,3 +174,11 @@ def test_the_committed_table_admits_only_what_a_pack_can_name():
     for path in folder.glob("*.json"):
         table = json.loads(path.read_text())
         assert {variant.split("-")[0] for variant in table["admitted"]} <= set(dispatch.KERNELS)
+
+
+def test_a_wheel_of_some_targets_serves_with_the_packs_that_it_has(tmp_path):
+    """scripts/build packs the default targets; a device of another minor version takes the closest pack there is."""
+    folder = make_folder(tmp_path / "generated", target="sm_86")
+    (folder / "dispatch.py").open("a").write("\nTARGETS = ('sm_86', 'sm_89', 'sm_90a')\n")
+    runtime = make_runtime(folder, Device("cuda", (8, 9), "", 142, 101_376))
+    assert runtime.library(0).pack.target == "sm_86"
