@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import importlib.metadata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -83,14 +83,14 @@ def call_of(words, index: int, op: str, x, w, bias) -> geometry.Call:
     call = geometry.read_key([*words, index, 0])
     tensors = {"fwd": (x, w, bias), "bwd_input": (None, w, x), "bwd_weight": (None, x, w)}[op]
     layouts, codes = zip(*((None, None) if t is None else layout_of(t) for t in tensors))
-    call = geometry.Call(**{**call.__dict__, "tensors": layouts, "dtypes": codes})
+    call = replace(call, tensors=layouts, dtypes=codes)
     if op == "fwd":
         return call
-    forward = geometry.Call(**{**call.__dict__, "kind": geometry.FWD})
+    forward = replace(call, kind=geometry.FWD)
     source, weight = layout_of(x)[0], layout_of(w)[0]
     last = geometry.result_is_channels_last(source, weight)
     grad = geometry.result_layout(geometry.forward_sizes(forward, source, weight), last)
-    return geometry.Call(**{**call.__dict__, "tensors": (grad, *layouts[1:]), "dtypes": (codes[1], *codes[1:])})
+    return replace(call, tensors=(grad, *layouts[1:]), dtypes=(codes[1], *codes[1:]))
 
 
 def layout_of(tensor):
