@@ -115,16 +115,21 @@ def prepare(artifact: Artifact) -> Prepared:
 
 
 def work(prepared: Prepared, shape: Shape, multiprocessors: int) -> Work:
-    """The best way to cut the problem up: splits only where the schedule has them and they pay."""
+    """The best way to cut the problem up."""
+    return cut(prepared, shape, multiprocessors)[1]
+
+
+def cut(prepared: Prepared, shape: Shape, multiprocessors: int) -> tuple[float, Work]:
+    """(busy microseconds, the best way to cut the problem up): splits only where the schedule has them and they pay."""
     tiles_m, tiles_n = -(-shape.rows // prepared.m), -(-shape.columns // prepared.n)
     steps = shape.taps * -(-shape.channels // prepared.k)
     whole = Work(tiles_m, tiles_n, steps, 1)
     limit = min(steps // MIN_STEPS, MAX_SPLITS, MAX_UNITS * multiprocessors // (tiles_m * tiles_n))
     if prepared.schedule != "coop" or limit < 2:
-        return whole
+        return busy_us(prepared, shape, whole, multiprocessors), whole
     fitting = multiprocessors * prepared.resident // (tiles_m * tiles_n)
     choices = [whole, *(Work(tiles_m, tiles_n, steps, s) for s in sorted({2, 3, 4, 6, 8, fitting}) if 1 < s <= limit)]
-    return min(choices, key=lambda w: busy_us(prepared, shape, w, multiprocessors))
+    return min(((busy_us(prepared, shape, w, multiprocessors), w) for w in choices), key=lambda found: found[0])
 
 
 def busy_us(prepared: Prepared, shape: Shape, w: Work, multiprocessors: int) -> float:
@@ -150,7 +155,7 @@ def programs(prepared: Prepared, shape: Shape) -> int:
 
 def estimate_us(prepared: Prepared, shape: Shape, multiprocessors: int) -> float:
     """Microseconds, for ranking."""
-    return LAUNCH_US + busy_us(prepared, shape, work(prepared, shape, multiprocessors), multiprocessors)
+    return LAUNCH_US + cut(prepared, shape, multiprocessors)[0]
 
 
 def launch(artifact: Artifact, problem: Problem, handle: int, slots: dict[str, int], multiprocessors: int = MULTIPROCESSORS,

@@ -3,6 +3,7 @@
 Standard library only. "Applies" is a set of constraints, plain data that the build rendered; "is better" is a cost.
 """
 
+import operator
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +18,10 @@ from aotconv.tuning import ATEN, Tuning, corrected, features
 
 INT32_MAX = 2**31 - 1
 GRID_LIMIT = 2**31 - 1
+RELATIONS = {
+    "==": operator.eq, "<=": operator.le, ">=": operator.ge,
+    "in": lambda value, bound: value in bound, "a multiple of": lambda value, bound: value % bound == 0,
+}
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ class Library:
         seen = seen or features(problem, multiprocessors)
         for candidate in self.asked(problem):
             if candidate.demands not in met:
-                met[candidate.demands] = candidate.refusal(problem) is None
+                met[candidate.demands] = candidate.accepts(problem)
             if met[candidate.demands]:
                 kind = candidate.family
                 shape = shapes.get(kind) or shapes.setdefault(kind, kind.shape_of(problem))
@@ -169,6 +174,20 @@ class Candidate:
     artifacts: list
     demands: int = 0                       # the same for candidates that ask the same
 
+    @cached_property
+    def checks(self) -> tuple:
+        """(test, name, bound) of every constraint and promise, ready to be asked."""
+        return (*((RELATIONS[relation], name, bound) for name, relation, bound in self.constraints),
+                *((RELATIONS["a multiple of"], name, divisor) for name, divisor in self.promised))
+
+    def accepts(self, problem: Problem) -> bool:
+        """Whether the kernel can take the problem, as `refusal` says, without the words: plans ask this."""
+        values = problem.values
+        for test, name, bound in self.checks:
+            if not test(values[name], bound):
+                return False
+        return not (self.narrow and problem.largest_value > INT32_MAX)
+
     def refusal(self, problem: Problem) -> str | None:
         """Why the kernel cannot take the problem; None when it can."""
         values = problem.values
@@ -185,14 +204,6 @@ class Candidate:
 
 def holds(value: int, relation: str, bound) -> bool:
     """One constraint."""
-    if relation == "in":
-        return value in bound
-    if relation == "<=":
-        return value <= bound
-    if relation == "==":
-        return value == bound
-    if relation == ">=":
-        return value >= bound
-    if relation == "a multiple of":
-        return value % bound == 0
-    raise ValueError(f"unknown relation {relation!r} in the dispatch module; install packs and runtime from one wheel")
+    if relation not in RELATIONS:
+        raise ValueError(f"unknown relation {relation!r} in the dispatch module; install packs and runtime from one wheel")
+    return RELATIONS[relation](value, bound)
