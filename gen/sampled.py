@@ -4,7 +4,6 @@ Needs torch alone. Corners and edges are always among the places. Checked agains
 """
 
 import itertools
-from math import prod
 
 import torch
 
@@ -88,8 +87,3 @@ def weight_at(p, place, channel, x, y):
         return zero, zero
     products = x[(slice(None), channel, *cut_x)].double() * y[(slice(None), place[0], *cut_y)].double()
     return products.sum(), products.abs().sum()
-
-
-def whole(sizes) -> bool:
-    """Whether a result is small enough to be checked at every place."""
-    return prod(sizes) <= 4096
